@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// informer returns ServiceAccounts that share their maps with its memory, as with UnsafeDisableDeepCopy.
+// informer returns ServiceAccounts that share their maps with its memory, as
+// with UnsafeDisableDeepCopy.
 type informer struct {
 	*cluster
 	sa *corev1.ServiceAccount
@@ -58,7 +59,8 @@ func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	var seen []auth.AuthorizeRequest
-	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
+	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+		auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
 		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 			seen = append(seen, r)
 			return nil
@@ -79,7 +81,8 @@ func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
 
 func TestCallersAnnotationsWithATokenInHand(t *testing.T) {
 	subject := *testenv.ServiceAccount("tenant-a", "app", "identity", "one")
-	jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix()})
+	jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": []string{"exchange"},
+		"exp": time.Now().Add(time.Hour).Unix()})
 	got := mustGet(t, &exchange{}, auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), subject),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if got.identity != "two" || subject.Annotations["identity"] != "one" {
@@ -112,7 +115,8 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 func TestCallersAnnotationsNeedAServiceAccount(t *testing.T) {
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(object("tenant-a")),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
-	testenv.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount", "name a ServiceAccount")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount",
+		"name a ServiceAccount")
 }
 
 func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
@@ -126,23 +130,29 @@ func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
 	}
 }
 
-// The values of the caller pass the provider's checks, and the error does not send the reader to the ServiceAccount.
+// The values of the caller pass the provider's checks, and the error does not
+// send the reader to the ServiceAccount.
 func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "malformed"})
 	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
-	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"note": "x"}))...)
+	_, err = auth.GetAccessToken(t.Context(), &exchange{},
+		append(opts, auth.WithAnnotations(map[string]string{"note": "x"}))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
-	_, err = auth.GetAccessToken(t.Context(), &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "malformed"}))...)
-	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed; the caller, not the ServiceAccount, set ["identity"]`)
-	if mustGet(t, &exchange{}, append(opts, auth.WithAnnotations(map[string]string{"identity": "two"}))...).identity != "two" {
+	_, err = auth.GetAccessToken(t.Context(), &exchange{},
+		append(opts, auth.WithAnnotations(map[string]string{"identity": "malformed"}))...)
+	testenv.CheckError(t, err, auth.ErrMisconfigured,
+		`the annotation "identity" is malformed; the caller, not the ServiceAccount, set ["identity"]`)
+	if mustGet(t, &exchange{},
+		append(opts, auth.WithAnnotations(map[string]string{"identity": "two"}))...).identity != "two" {
 		t.Error("the caller's identity did not win")
 	}
 }
 
-// The hook checks the identity that is used, sees that the caller chose it, and is asked on hits too.
+// The hook checks the identity that is used, sees that the caller chose it, and
+// is asked on hits too.
 func TestAuthorizeSeesTheCallersIdentity(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
@@ -174,7 +184,8 @@ func TestDerivedCredentialsHaveTheCallersIdentity(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	var made []auth.Token
 	provider.newToken = func(_ string, from []auth.Token) error { made = from; return nil }
-	_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/app", auth.WithServiceAccount(key, k8s),
+	_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/app",
+		auth.WithServiceAccount(key, k8s),
 		auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if err != nil {
 		t.Fatal(err)

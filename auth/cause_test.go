@@ -23,14 +23,23 @@ func TestCauses(t *testing.T) {
 		opts   []auth.Option
 		want   provider.Cause
 	}{
-		"ServiceAccount not found":      {opts: []auth.Option{auth.WithServiceAccount(none, newCluster())}, want: provider.CauseServiceAccountNotFound},
-		"token request not allowed":     {change: func(c *cluster) { c.requestErr = forbidden }, want: provider.CauseTokenRequestForbidden},
-		"ServiceAccount not readable":   {change: func(c *cluster) { c.readErr = forbidden }},
-		"token of the API server":       {change: func(c *cluster) { c.claims = claim("iss", "exchange") }, want: provider.CauseAPIServerAudience},
-		"token expired":                 {change: func(c *cluster) { c.claims = claim("exp", time.Now().Add(-time.Minute).Unix()) }, want: provider.CauseTokenExpired},
-		"another subject":               {change: func(c *cluster) { c.claims = claim("sub", "else") }},
-		"audience not listed":           {opts: []auth.Option{auth.WithAudiences("vault")}, want: provider.CauseAudienceNotAllowed},
-		"audience of the API server":    {opts: []auth.Option{auth.WithAudiences("kubernetes"), auth.WithPolicy(auth.Policy{AllowAnyAudience: true})}, want: provider.CauseAPIServerAudience},
+		"ServiceAccount not found": {opts: []auth.Option{auth.WithServiceAccount(none, newCluster())},
+			want: provider.CauseServiceAccountNotFound},
+		"token request not allowed": {change: func(c *cluster) {
+			c.requestErr = forbidden
+		}, want: provider.CauseTokenRequestForbidden},
+		"ServiceAccount not readable": {change: func(c *cluster) { c.readErr = forbidden }},
+		"token of the API server": {change: func(c *cluster) {
+			c.claims = claim("iss", "exchange")
+		}, want: provider.CauseAPIServerAudience},
+		"token expired": {change: func(c *cluster) {
+			c.claims = claim("exp", time.Now().Add(-time.Minute).Unix())
+		}, want: provider.CauseTokenExpired},
+		"another subject": {change: func(c *cluster) { c.claims = claim("sub", "else") }},
+		"audience not listed": {opts: []auth.Option{auth.WithAudiences("vault")},
+			want: provider.CauseAudienceNotAllowed},
+		"audience of the API server": {opts: []auth.Option{auth.WithAudiences("kubernetes"),
+			auth.WithPolicy(auth.Policy{AllowAnyAudience: true})}, want: provider.CauseAPIServerAudience},
 		"ServiceAccount of another one": {opts: []auth.Option{auth.WithOwner(object("tenant-b"))}},
 	} {
 		t.Run(name, func(t *testing.T) {

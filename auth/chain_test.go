@@ -76,7 +76,8 @@ func (c *chained) NewChainedToken(_ context.Context, previous auth.Token, opts *
 
 func (*chained) RefusesPrevious(err error) bool { return errors.Is(err, errPreviousRefused) }
 
-// Chains that begin alike share their beginning, and each token is kept on its own.
+// Chains that begin alike share their beginning, and each token is kept on its
+// own.
 func TestChainsShareTheirBeginning(t *testing.T) {
 	k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
@@ -93,14 +94,16 @@ func TestChainsShareTheirBeginning(t *testing.T) {
 		}
 	}
 	if want := []string{"a", "b", "c", "b", "a"}; !slices.Equal(provider.steps, want) || k8s.requests.Load() != 1 {
-		t.Errorf("assumed %q with %d tokens of the ServiceAccount, want %q with one", provider.steps, k8s.requests.Load(), want)
+		t.Errorf("assumed %q with %d tokens of the ServiceAccount, want %q with one", provider.steps,
+			k8s.requests.Load(), want)
 	}
 }
 
 func TestChainWithoutACache(t *testing.T) {
 	k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
-	got := mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")), next("a"), next("b"))
+	got := mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")), next("a"),
+		next("b"))
 	if got.identity != "first>a>b" {
 		t.Errorf("got the identity %q", got.identity)
 	}
@@ -133,12 +136,14 @@ func TestAuthorizeSeesTheChain(t *testing.T) {
 		_, err := auth.GetAccessToken(t.Context(), provider, append(opts[:4:4], more...)...)
 		testenv.CheckError(t, err, auth.ErrDenied, "policy refuses")
 	}
-	if len(got) != 2 || !slices.Equal(got[0], []string{"first", "a", "b"}) || !slices.Equal(got[1], []string{"", "a", "b"}) {
+	if len(got) != 2 || !slices.Equal(got[0], []string{"first", "a", "b"}) ||
+		!slices.Equal(got[1], []string{"", "a", "b"}) {
 		t.Errorf("the hook saw %q", got)
 	}
 }
 
-// A deleted and re-created first identity heals with the next call, not when its old token expires.
+// A deleted and re-created first identity heals with the next call, not when
+// its old token expires.
 func TestChainReplacesATokenThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &chained{exchange: &exchange{}}
@@ -164,7 +169,8 @@ func TestChainReplacesATokenThatIsRefused(t *testing.T) {
 	})
 }
 
-// What refuses the next identity only leaves the first one's token to the others.
+// What refuses the next identity only leaves the first one's token to the
+// others.
 func TestChainKeepsATokenThatIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &chained{exchange: &exchange{}}

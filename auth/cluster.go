@@ -17,9 +17,9 @@ import (
 
 const opCluster = "get access to the cluster"
 
-// GetRESTConfig returns the address, CA and token of a remote Kubernetes cluster
-// as plain values, for a caller that hands them on; a controller that talks to
-// the cluster wants [GetClusterConfig]. The cluster is the one that
+// GetRESTConfig returns the address, CA and token of a remote Kubernetes
+// cluster as plain values, for a caller that hands them on; a controller that
+// talks to the cluster wants [GetClusterConfig]. The cluster is the one that
 // [WithClusterResource] names in the provider's API, or that is at
 // [WithClusterAddress].
 //
@@ -44,9 +44,9 @@ func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RES
 	return as[*RESTConfig](get(ctx, provider, opCluster, append(slices.Clip(opts), forCluster), remoteCluster))
 }
 
-// forCluster picks the default ServiceAccount for clusters. The minimum lifetime
-// of the Settings leaves configurations of clusters alone, as it does adapters:
-// they ask again by themselves.
+// forCluster picks the default ServiceAccount for clusters. The minimum
+// lifetime of the Settings leaves configurations of clusters alone, as it does
+// adapters: they ask again by themselves.
 func forCluster(o *Options) {
 	if o.renews = true; o.Usage == UsageAccess {
 		o.Usage = UsageKubeConfig
@@ -70,7 +70,8 @@ func remoteCluster(p Provider, o *Options) (*product, error) {
 	case err != nil:
 		return nil, err
 	case len(access.AccessTokens) == 0:
-		return nil, misconfigured("return a list for each token from GetAccessTokenOptionsForCluster", "the provider wants no access token")
+		return nil, misconfigured("return a list for each token from GetAccessTokenOptionsForCluster",
+			"the provider wants no access token")
 	case !access.TakesAll && o.ClusterResource != "" && o.ClusterAddress != "" && o.CAData != "":
 		return nil, misconfigured("leave one of them out", "the cluster, its address and its CA are all set")
 	}
@@ -78,13 +79,16 @@ func remoteCluster(p Provider, o *Options) (*product, error) {
 		err = o.Policy.checkCluster(&ClusterRequest{Owner: *o.owner(), Resource: o.ClusterResource,
 			Address: o.ClusterAddress, CAFromObject: o.CAData != ""})
 	}
-	inputs := [][2]string{{"cluster", o.ClusterResource}, {"address", o.ClusterAddress}, {"CA", o.CAData}, {"other", access.CacheKey}}
-	return &product{inputs: inputs, lists: slices.Clone(access.AccessTokens), make: func(ctx context.Context, tokens []Token, o *provider.Options) (Token, error) {
-		return checkedConfig(r.NewRESTConfig(ctx, tokens, o))
-	}}, err
+	inputs := [][2]string{{"cluster", o.ClusterResource}, {"address", o.ClusterAddress}, {"CA", o.CAData},
+		{"other", access.CacheKey}}
+	return &product{inputs: inputs, lists: slices.Clone(access.AccessTokens),
+		make: func(ctx context.Context, tokens []Token, o *provider.Options) (Token, error) {
+			return checkedConfig(r.NewRESTConfig(ctx, tokens, o))
+		}}, err
 }
 
-// checkedConfig makes the address canonical. A provider's API may have answered anything.
+// checkedConfig makes the address canonical. A provider's API may have answered
+// anything.
 func checkedConfig(config *RESTConfig, err error) (Token, error) {
 	if err != nil || config == nil {
 		return config, err
@@ -109,7 +113,8 @@ const maxCAData = 64 << 10
 // checkCAForm is quick, for hits of the cache.
 func checkCAForm(data string) error {
 	if len(data) > maxCAData {
-		return misconfigured("pass CA certificates only", "the CA data has %d bytes, at most %d are allowed", len(data), maxCAData)
+		return misconfigured("pass CA certificates only", "the CA data has %d bytes, at most %d are allowed", len(data),
+			maxCAData)
 	}
 	if data != "" && !strings.Contains(data, "-----BEGIN ") {
 		return misconfigured("give the cluster's CA in PEM", "the CA data holds no PEM certificate")
@@ -196,7 +201,8 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// credential refuses requests to another address, such as those after a redirect.
+// credential refuses requests to another address, such as those after a
+// redirect.
 func (t *clusterTransport) credential(r *http.Request) (*RESTConfig, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != "https" {
 		address, err := provider.ParseClusterAddress(r.URL.Scheme + "://" + r.URL.Host)

@@ -37,7 +37,8 @@ func (a *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 }
 
-// clusterClient returns what client-go sends requests with, above the remote cluster.
+// clusterClient returns what client-go sends requests with, above the remote
+// cluster.
 func clusterClient(t *testing.T, config *rest.Config, server http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	rt, err := rest.HTTPWrappersForConfig(config, server)
@@ -110,7 +111,8 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 		if status != http.StatusOK || third == second {
 			t.Errorf("after a refusal: status %d with %q", status, third)
 		}
-		// A cluster that refuses everything does not cause an exchange for each request.
+		// A cluster that refuses everything does not cause an exchange for each
+		// request.
 		server.accepts = func(string) bool { return false }
 		before := provider.mints.Load()
 		for range 50 {
@@ -122,11 +124,13 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 	})
 }
 
-// A request waits for a new credential when the old one is valid for less than WithMinimumLifetime.
+// A request waits for a new credential when the old one is valid for less than
+// WithMinimumLifetime.
 func TestClusterConfigHonoursMinimumLifetime(t *testing.T) {
 	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
-		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		config, err := auth.GetClusterConfig(t.Context(), provider,
+			auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 			auth.WithCache(tokens, object("tenant-a")), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
 		if err != nil {
 			t.Fatal(err)
@@ -144,14 +148,15 @@ func TestClusterConfigHonoursMinimumLifetime(t *testing.T) {
 	})
 }
 
-// Each request checks Policy and ServiceAccount, with and without a cache, although the credential is still valid.
+// Each request checks Policy and ServiceAccount, with and without a cache,
+// although the credential is still valid.
 func TestClusterConfigChecksEveryRequest(t *testing.T) {
 	eachCache(t, func(t *testing.T, tokens *cache.TokenCache) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 		key := k8s.create("tenant-a", "app", nil)
 		var refusal error
-		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithClusterResource("c"),
-			auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+			auth.WithClusterResource("c"), auth.WithCache(tokens, object("tenant-a")), auth.WithPolicy(auth.Policy{
 				Authorize: func(context.Context, auth.AuthorizeRequest) error { return refusal }}))
 		if err != nil {
 			t.Fatal(err)
@@ -192,23 +197,26 @@ func TestClusterConfigChecksEveryRequest(t *testing.T) {
 // Without a cache, AllowCluster is asked for each request.
 func TestClusterConfigAsksAllowCluster(t *testing.T) {
 	provider, server, allowed := newClouds(), &apiServer{}, true
-	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithOwner(object("tenant-a")), auth.WithClusterResource("c"),
+	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithOwner(object("tenant-a")),
+		auth.WithClusterResource("c"),
 		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	allowed = false
-	_, err = clusterClient(t, config, server).RoundTrip(request(t.Context(), t, config.Host)) //nolint:bodyclose // there is none
+	_, err = clusterClient(t, config,
+		server).RoundTrip(request(t.Context(), t, config.Host)) //nolint:bodyclose // there is none
 	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowCluster")
 }
 
-// Without a cache, simultaneous requests share one exchange, and a request ends with its own context while it waits.
+// Without a cache, simultaneous requests share one exchange, and a request ends
+// with its own context while it waits.
 func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 		key := k8s.create("tenant-a", "app", nil)
-		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
-			auth.WithClusterResource("c"))
+		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+			auth.WithOwner(object("tenant-a")), auth.WithClusterResource("c"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,17 +246,19 @@ func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
 	})
 }
 
-// The credential goes to the cluster's address and nowhere else, and a request ends with its own context.
+// The credential goes to the cluster's address and nowhere else, and a request
+// ends with its own context.
 func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
 	k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 	key := k8s.create("tenant-a", "app", nil)
-	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
-		auth.WithClusterAddress("https://1.2.3.4:6443"))
+	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+		auth.WithOwner(object("tenant-a")), auth.WithClusterAddress("https://1.2.3.4:6443"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := clusterClient(t, config, server)
-	for _, url := range []string{"https://1.2.3.4/api", "https://1.2.3.4:6444/api", "http://1.2.3.4:6443/api", "https://evil.example:6443/api"} {
+	for _, url := range []string{"https://1.2.3.4/api", "https://1.2.3.4:6444/api", "http://1.2.3.4:6443/api",
+		"https://evil.example:6443/api"} {
 		if _, err := client.RoundTrip(request(t.Context(), t, url)); !errors.Is(err, auth.ErrDenied) ||
 			!strings.Contains(err.Error(), "1.2.3.4:6443") {
 			t.Errorf("%s: %v", url, err)
@@ -260,7 +270,8 @@ func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
 	k8s.remove(key)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	gone, err := auth.GetClusterConfig(ctx, provider, auth.WithClusterAddress("https://1.2.3.4:6443"), auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	gone, err := auth.GetClusterConfig(ctx, provider, auth.WithClusterAddress("https://1.2.3.4:6443"),
+		auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
 	if gone != nil || err == nil {
 		t.Errorf("got %v, %v", gone, err)
 	}

@@ -27,7 +27,8 @@ const (
 	refCA             = "ca.crt"
 )
 
-// genericProvider is the name of the provider of auth/token, which has no API to ask about a cluster.
+// genericProvider is the name of the provider of auth/token, which has no API
+// to ask about a cluster.
 const genericProvider = "generic"
 
 // clusterReference is the content of such a ConfigMap.
@@ -63,13 +64,14 @@ func (r *clusterReference) validate() error {
 	case r.provider == genericProvider && r.address == "":
 		return misconfigured("set it to the https address of the cluster's API server", "the key %q is missing", refAddress)
 	case r.provider == genericProvider && r.cluster != "":
-		return misconfigured("leave it out", "the provider %q knows no clusters by name, but the key %q is set", genericProvider, refCluster)
+		return misconfigured("leave it out", "the provider %q knows no clusters by name, but the key %q is set",
+			genericProvider, refCluster)
 	case r.provider != genericProvider && r.cluster == "" && r.address == "": // the provider decides about an address
 		return misconfigured(fmt.Sprintf("set %q, or both %q and %q", refCluster, refAddress, refCA),
 			"the keys do not identify a cluster")
 	case r.serviceAccountName != "" && !validServiceAccountName(r.serviceAccountName):
-		return misconfigured("give the name of a ServiceAccount of the same namespace", "the key %q is not a valid name: %.300q",
-			refServiceAccount, r.serviceAccountName)
+		return misconfigured("give the name of a ServiceAccount of the same namespace",
+			"the key %q is not a valid name: %.300q", refServiceAccount, r.serviceAccountName)
 	}
 	if r.address != "" {
 		if _, err := provider.ParseClusterAddress(r.address); err != nil {
@@ -107,7 +109,8 @@ func hasAlias(text string) bool {
 	return false
 }
 
-// parseAudiences accepts a YAML list of strings, and lines that each hold an audience.
+// parseAudiences accepts a YAML list of strings, and lines that each hold an
+// audience.
 func parseAudiences(text string) ([]string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -115,11 +118,13 @@ func parseAudiences(text string) ([]string, error) {
 	}
 	var audiences []string
 	if len(text) > maxAudiencesText || hasAlias(text) {
-		return nil, misconfigured("write a short YAML list of strings, without anchors and aliases", "the key %q is not a YAML list of strings: %.100q", refAudiences, text)
+		return nil, misconfigured("write a short YAML list of strings, without anchors and aliases",
+			"the key %q is not a YAML list of strings: %.100q", refAudiences, text)
 	}
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, "#") {
 		if err := yaml.UnmarshalStrict([]byte(text), &audiences); err != nil {
-			return nil, misconfigured("write a YAML list of strings", "the key %q is not a YAML list of strings: %.100q", refAudiences, text)
+			return nil, misconfigured("write a YAML list of strings", "the key %q is not a YAML list of strings: %.100q",
+				refAudiences, text)
 		}
 	} else {
 		for line := range strings.Lines(text) {
@@ -130,7 +135,8 @@ func parseAudiences(text string) ([]string, error) {
 	}
 	for _, a := range audiences {
 		if a == "" || strings.ContainsAny(a, " \t\r\n") || strings.HasSuffix(a, ":") {
-			return nil, misconfigured("write a YAML list of strings", "the key %q holds %.100q, which is not an audience", refAudiences, a)
+			return nil, misconfigured("write a YAML list of strings", "the key %q holds %.100q, which is not an audience",
+				refAudiences, a)
 		}
 	}
 	if len(audiences) == 0 || len(audiences) > maxAudiences {
@@ -177,8 +183,8 @@ func (r *clusterReference) option(namespace string, c KubernetesClient) Option {
 //	  ca.crt: PEM certificates
 //	  serviceAccountName: deployer
 //	  audiences: a YAML list or one on each line, from Policy.Audiences
-func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey, c KubernetesClient,
-	opts ...Option) (*rest.Config, error) {
+func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, configMap client.ObjectKey,
+	c KubernetesClient, opts ...Option) (*rest.Config, error) {
 	if isNil(c) {
 		return nil, misconfigured("pass a client", "the Kubernetes client is nil")
 	}
@@ -189,12 +195,14 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 		return nil, inConfigMap(err, configMap)
 	}
 	if owner == (cache.InvolvedObject{}) {
-		// The ConfigMap's author chooses the cluster and the ServiceAccount, so the Policy has to allow the ConfigMap.
+		// The ConfigMap's author chooses the cluster and the ServiceAccount, so
+		// the Policy has to allow the ConfigMap.
 		owner = cache.InvolvedObject{Kind: "ConfigMap", Namespace: configMap.Namespace, Name: configMap.Name}
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, configMap, &cm); err != nil {
-		return nil, requestError(err, fmt.Sprintf("read ConfigMap %q", configMap.String()), "get on configmaps", configMap.Namespace)
+		return nil, requestError(err, fmt.Sprintf("read ConfigMap %q", configMap.String()), "get on configmaps",
+			configMap.Namespace)
 	}
 	r, err := parseClusterReference(cm.Data)
 	if err != nil {
@@ -204,7 +212,8 @@ func GetClusterConfigFromConfigMap(ctx context.Context, providers *ProviderSet, 
 	if err != nil {
 		return nil, inConfigMap(ofKey(err, refProvider), configMap)
 	}
-	config, err := GetClusterConfig(ctx, provider, slices.Concat(opts, []Option{WithOwner(owner), r.option(configMap.Namespace, c)})...)
+	config, err := GetClusterConfig(ctx, provider,
+		slices.Concat(opts, []Option{WithOwner(owner), r.option(configMap.Namespace, c)})...)
 	if err != nil {
 		return nil, fmt.Errorf("ConfigMap %q: %w", configMap.String(), err) // its values shape the call
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// clouds is a provider with registries, clusters and Git repositories below example.com.
+// clouds is a provider with registries, clusters and Git repositories below
+// example.com.
 type clouds struct {
 	*exchange
 	derived  atomic.Int64
@@ -71,10 +72,12 @@ func (c *clouds) make(kind string, tokens []auth.Token, opts *provider.Options) 
 		}
 		from = append(from, fmt.Sprintf("%s#%d", tag.subject, tag.serial))
 	}
-	return fmt.Sprintf("%s[%s](%s)", kind, strings.Join(from, " "), strings.Join(opts.Scopes, " ")), time.Now().Add(time.Hour), nil
+	return fmt.Sprintf("%s[%s](%s)", kind, strings.Join(from, " "), strings.Join(opts.Scopes, " ")),
+		time.Now().Add(time.Hour), nil
 }
 
-func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string, token auth.Token, opts *provider.Options,
+func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string, token auth.Token,
+	opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	made, end, err := c.make("registry "+input, []auth.Token{token}, opts)
 	if err != nil {
@@ -85,12 +88,14 @@ func (c *clouds) NewArtifactRegistryCredentials(_ context.Context, input string,
 
 func (c *clouds) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	if strings.ContainsAny(opts.ClusterResource, " ") {
-		return provider.ClusterAccess{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
+		return provider.ClusterAccess{},
+			&auth.Error{Reason: auth.ErrMisconfigured, Message: fmt.Sprintf("%q is not a cluster", opts.ClusterResource)}
 	}
 	return provider.ClusterAccess{AccessTokens: c.lists}, nil
 }
 
-func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
+func (c *clouds) NewRESTConfig(_ context.Context, tokens []auth.Token,
+	opts *provider.Options) (*auth.RESTConfig, error) {
 	made, end, err := c.make("cluster "+opts.ClusterResource, tokens, opts)
 	if err != nil {
 		return nil, err
@@ -111,7 +116,8 @@ func (c *clouds) GetAccessTokenOptionsForGitRepository(string, *provider.Options
 	return nil, nil
 }
 
-func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.Token, opts *provider.Options) (*auth.GitCredentials, error) {
+func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.Token,
+	opts *provider.Options) (*auth.GitCredentials, error) {
 	made, end, err := c.make("git "+input, []auth.Token{token}, opts)
 	if err != nil {
 		return nil, err
@@ -122,9 +128,11 @@ func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.T
 // Azure DevOps puts the organization into clone URLs as a user name.
 func TestUserNameOfAGitURLIsIgnored(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	var first *auth.GitCredentials
-	for _, text := range []string{"https://example.com/org/_git/x", "https://org@example.com/org/_git/x", "https://@example.com/org/_git/x"} {
+	for _, text := range []string{"https://example.com/org/_git/x", "https://org@example.com/org/_git/x",
+		"https://@example.com/org/_git/x"} {
 		u, err := url.Parse(text)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +158,8 @@ func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) stri
 	return config.Password
 }
 
-// A cached derived credential costs a lookup and a read of the ServiceAccount. Its access token is cached too and shared.
+// A cached derived credential costs a lookup and a read of the ServiceAccount.
+// Its access token is cached too and shared.
 func TestDerivedCredentialsAreCached(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
@@ -171,7 +180,8 @@ func TestDerivedCredentialsAreCached(t *testing.T) {
 			t.Errorf("git: %v, %v", git, err)
 		}
 		config, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource("c1"))...)
-		if err != nil || config.BearerToken() != "cluster c1[tenant-a/app#3](cluster)" || config.Host() != "https://cluster.example.com:443" {
+		if err != nil || config.BearerToken() != "cluster c1[tenant-a/app#3](cluster)" ||
+			config.Host() != "https://cluster.example.com:443" {
 			t.Errorf("cluster: %v, %v", config, err)
 		}
 		token := mustGet(t, provider, append(opts, auth.WithScopes("cluster"))...)
@@ -182,12 +192,14 @@ func TestDerivedCredentialsAreCached(t *testing.T) {
 	if n, m, r := provider.mints.Load(), provider.derived.Load(), k8s.requests.Load(); n != 3 || m != 3 || r != 3 {
 		t.Errorf("%d access tokens, %d credentials, %d TokenRequests", n, m, r)
 	}
-	// Each call read the ServiceAccount once; each of the three first ones once more for nothing.
+	// Each call read the ServiceAccount once; each of the three first ones once
+	// more for nothing.
 	if reads := k8s.reads.Load(); reads != 15 {
 		t.Errorf("%d reads in 15 calls", reads)
 	}
 	k8s.remove(key)
-	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...); !errors.Is(err, auth.ErrMisconfigured) {
+	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...); !errors.Is(err,
+		auth.ErrMisconfigured) {
 		t.Errorf("without the ServiceAccount: %v", err)
 	}
 }
@@ -217,11 +229,13 @@ func TestDerivedKeys(t *testing.T) {
 		for _, host := range []string{"example.com", "x.example.com"} {
 			creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, opts...)
 			note(name+" registry "+host, password(t, creds, err), err)
-			git, err := auth.GetGitCredentials(t.Context(), provider, append(opts, auth.WithGitURL(url.URL{Scheme: "https", Host: host}))...)
+			git, err := auth.GetGitCredentials(t.Context(), provider,
+				append(opts, auth.WithGitURL(url.URL{Scheme: "https", Host: host}))...)
 			note(name+" git "+host, git.BearerToken(), err)
 			config, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource(host))...)
 			note(name+" cluster "+host, config.BearerToken()+config.Host(), err)
-			config, err = auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource(host), auth.WithClusterAddress("https://x"))...)
+			config, err = auth.GetRESTConfig(t.Context(), provider,
+				append(opts, auth.WithClusterResource(host), auth.WithClusterAddress("https://x"))...)
 			note(name+" cluster at x "+host, config.BearerToken()+config.Host(), err)
 		}
 	}
@@ -259,27 +273,33 @@ func TestDerivedRefusals(t *testing.T) {
 		call func() error
 		want string
 	}{
-		"other registry":    {registry("docker.io/x"), `"docker.io"`},
-		"look-alike":        {registry("evil-example.com/x"), `"evil-example.com"`},
-		"scheme":            {registry("oci://r.example.com/x"), "without a scheme"},
-		"user":              {registry("u@r.example.com/x"), "artifact repository"},
-		"empty":             {registry(""), "artifact repository"},
-		"backslash":         {registry(`r.example.com\@evil.com/x`), "artifact repository"},
-		"trailing dot":      {registry("r.example.com./x"), "artifact repository"},
-		"no port":           {registry("r.example.com:/x"), "artifact repository"},
-		"no Git URL":        {func() error { _, err := auth.GetGitCredentials(t.Context(), provider, with()...); return err }, "WithGitURL"},
-		"ssh":               {git("ssh://git@example.com/x"), `"ssh"`},
-		"http":              {git("http://example.com/x"), `"http"`},
-		"Git password":      {git("https://u:p4ssword@example.com/x"), "a user name and a password"},
-		"Git query":         {git("https://example.com/x?y"), "query"},
-		"Git host":          {git("https://evil.com/x"), `"evil.com"`},
-		"no cluster":        {clusterOf(), "neither"},
-		"all three":         {clusterOf(auth.WithClusterResource("c"), auth.WithClusterAddress("h"), auth.WithCAData("-----BEGIN CERTIFICATE-----")), "all set"},
-		"only a CA":         {clusterOf(auth.WithCAData("x")), "neither"},
-		"not a cluster":     {clusterOf(auth.WithClusterResource("c c")), `"c c"`},
-		"CA is not PEM":     {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("x")), "no PEM certificate"},
-		"CA is a key":       {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----")), "malformed"},
-		"CA is huge":        {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("-----BEGIN CERTIFICATE-----"+strings.Repeat("x", 64<<10))), "at most 65536"},
+		"other registry": {registry("docker.io/x"), `"docker.io"`},
+		"look-alike":     {registry("evil-example.com/x"), `"evil-example.com"`},
+		"scheme":         {registry("oci://r.example.com/x"), "without a scheme"},
+		"user":           {registry("u@r.example.com/x"), "artifact repository"},
+		"empty":          {registry(""), "artifact repository"},
+		"backslash":      {registry(`r.example.com\@evil.com/x`), "artifact repository"},
+		"trailing dot":   {registry("r.example.com./x"), "artifact repository"},
+		"no port":        {registry("r.example.com:/x"), "artifact repository"},
+		"no Git URL": {func() error {
+			_, err := auth.GetGitCredentials(t.Context(), provider, with()...)
+			return err
+		}, "WithGitURL"},
+		"ssh":          {git("ssh://git@example.com/x"), `"ssh"`},
+		"http":         {git("http://example.com/x"), `"http"`},
+		"Git password": {git("https://u:p4ssword@example.com/x"), "a user name and a password"},
+		"Git query":    {git("https://example.com/x?y"), "query"},
+		"Git host":     {git("https://evil.com/x"), `"evil.com"`},
+		"no cluster":   {clusterOf(), "neither"},
+		"all three": {clusterOf(auth.WithClusterResource("c"), auth.WithClusterAddress("h"),
+			auth.WithCAData("-----BEGIN CERTIFICATE-----")), "all set"},
+		"only a CA":     {clusterOf(auth.WithCAData("x")), "neither"},
+		"not a cluster": {clusterOf(auth.WithClusterResource("c c")), `"c c"`},
+		"CA is not PEM": {clusterOf(auth.WithClusterResource("c"), auth.WithCAData("x")), "no PEM certificate"},
+		"CA is a key": {clusterOf(auth.WithClusterResource("c"),
+			auth.WithCAData("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----")), "malformed"},
+		"CA is huge": {clusterOf(auth.WithClusterResource("c"),
+			auth.WithCAData("-----BEGIN CERTIFICATE-----"+strings.Repeat("x", 64<<10))), "at most 65536"},
 		"address is huge":   {clusterOf(auth.WithClusterAddress("https://h/" + strings.Repeat("x", 2048))), "at most 2048"},
 		"address of http":   {clusterOf(auth.WithClusterAddress("http://h")), "https"},
 		"address with user": {clusterOf(auth.WithClusterAddress("https://u:p4ssword@h")), "user name"},
@@ -287,12 +307,19 @@ func TestDerivedRefusals(t *testing.T) {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), &exchange{}, "r", with()...)
 			return err
 		}, "no artifact registries"},
-		"clusters unknown": {func() error { _, err := auth.GetRESTConfig(t.Context(), &exchange{}, with()...); return err }, "no access to clusters"},
-		"git unknown":      {func() error { _, err := auth.GetGitCredentials(t.Context(), &exchange{}, with()...); return err }, "no Git repositories"},
+		"clusters unknown": {func() error {
+			_, err := auth.GetRESTConfig(t.Context(), &exchange{}, with()...)
+			return err
+		}, "no access to clusters"},
+		"git unknown": {func() error {
+			_, err := auth.GetGitCredentials(t.Context(), &exchange{}, with()...)
+			return err
+		}, "no Git repositories"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tc.call()
-			if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "tenant-a/app") {
+			if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), tc.want) ||
+				!strings.Contains(err.Error(), "tenant-a/app") {
 				t.Errorf("got %v", err)
 			}
 			if strings.Contains(err.Error(), "p4ssword") {
@@ -305,7 +332,8 @@ func TestDerivedRefusals(t *testing.T) {
 	}
 }
 
-// Sixty slow registries of one namespace, used with the controller's own identity, delay no call of another namespace.
+// Sixty slow registries of one namespace, used with the controller's own
+// identity, delay no call of another namespace.
 func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider := newClouds()
@@ -338,7 +366,8 @@ func TestSlowRegistriesOfOneNamespace(t *testing.T) {
 	})
 }
 
-// Exchanges that wait for other flights hold no slot: with one slot, everything still ends.
+// Exchanges that wait for other flights hold no slot: with one slot, everything
+// still ends.
 func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) { synctest.Test(t, testDerivedFlights) }
 
 func testDerivedFlights(t *testing.T) {
@@ -361,7 +390,8 @@ func testDerivedFlights(t *testing.T) {
 	}
 }
 
-// Errors of either step name everything, and none makes a nil credential look like one.
+// Errors of either step name everything, and none makes a nil credential look
+// like one.
 func TestDerivedErrors(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
@@ -371,12 +401,15 @@ func TestDerivedErrors(t *testing.T) {
 			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
 		}
 		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com", opts...)
-		if creds != nil || !errors.Is(err, auth.ErrDenied) || err.Error() != `exchange: ServiceAccount "tenant-a/app": get artifact registry credentials: denied: no pull rights` {
+		if creds != nil || !errors.Is(err, auth.ErrDenied) ||
+			err.Error() != `exchange: ServiceAccount "tenant-a/app": get artifact registry credentials: denied: no pull rights` {
 			t.Errorf("got %v, %v", creds, err)
 		}
 		provider.newToken = nil
 		k8s.requestErr = errors.New("boom")
-		if creds, err := auth.GetRESTConfig(t.Context(), provider, append(opts, auth.WithClusterResource("c"))...); creds != nil || !errors.Is(err, auth.ErrUnavailable) || !strings.Contains(err.Error(), "boom") {
+		if creds, err := auth.GetRESTConfig(t.Context(), provider,
+			append(opts, auth.WithClusterResource("c"))...); creds != nil || !errors.Is(err, auth.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "boom") {
 			t.Errorf("got %v, %v", creds, err)
 		}
 		k8s.requestErr = nil
@@ -403,7 +436,8 @@ func TestDerivedRefresh(t *testing.T) {
 	})
 }
 
-// The controller's own identity is used for a cluster on behalf of an object only if Policy.AllowCluster allows that cluster.
+// The controller's own identity is used for a cluster on behalf of an object
+// only if Policy.AllowCluster allows that cluster.
 func TestAllowCluster(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
@@ -416,13 +450,24 @@ func TestAllowCluster(t *testing.T) {
 		want  *auth.ClusterRequest // nil if the Policy is not asked
 		error string
 	}{
-		"resource":             {opts: []auth.Option{owned, name}, want: &auth.ClusterRequest{Resource: "c"}, error: `the cluster "c";`},
-		"resource and address": {opts: []auth.Option{owned, name, address}, want: &auth.ClusterRequest{Resource: "c", Address: "https://cluster.example:443"}, error: `the cluster "c" at "https://cluster.example:443";`},
-		"resource and CA":      {opts: []auth.Option{owned, name, ca}, want: &auth.ClusterRequest{Resource: "c", CAFromObject: true}, error: `the cluster "c" with CA data of the object;`},
-		"address":              {opts: []auth.Option{owned, address}, want: &auth.ClusterRequest{Address: "https://cluster.example:443"}, error: `the cluster at "https://cluster.example:443";`},
-		"address and CA":       {opts: []auth.Option{owned, address, ca}, want: &auth.ClusterRequest{Address: "https://cluster.example:443", CAFromObject: true}, error: "with CA data of the object;"},
-		"involved object":      {opts: []auth.Option{auth.WithCache(nil, cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}), name}, want: &auth.ClusterRequest{Resource: "c"}, error: `"c"`},
-		"ServiceAccount":       {opts: []auth.Option{owned, address, ca, auth.WithServiceAccount(key, k8s)}},
+		"resource": {opts: []auth.Option{owned, name}, want: &auth.ClusterRequest{Resource: "c"},
+			error: `the cluster "c";`},
+		"resource and address": {opts: []auth.Option{owned, name, address},
+			want:  &auth.ClusterRequest{Resource: "c", Address: "https://cluster.example:443"},
+			error: `the cluster "c" at "https://cluster.example:443";`},
+		"resource and CA": {opts: []auth.Option{owned, name, ca},
+			want: &auth.ClusterRequest{Resource: "c", CAFromObject: true}, error: `the cluster "c" with CA data of the object;`},
+		"address": {opts: []auth.Option{owned, address},
+			want:  &auth.ClusterRequest{Address: "https://cluster.example:443"},
+			error: `the cluster at "https://cluster.example:443";`},
+		"address and CA": {opts: []auth.Option{owned, address, ca},
+			want:  &auth.ClusterRequest{Address: "https://cluster.example:443", CAFromObject: true},
+			error: "with CA data of the object;"},
+		"involved object": {
+			opts: []auth.Option{auth.WithCache(nil,
+				cache.InvolvedObject{Kind: "Kustomization", Namespace: "tenant-a", Name: "k"}), name},
+			want: &auth.ClusterRequest{Resource: "c"}, error: `"c"`},
+		"ServiceAccount": {opts: []auth.Option{owned, address, ca, auth.WithServiceAccount(key, k8s)}},
 		"default ServiceAccount": {opts: []auth.Option{owned, address, auth.WithClient(k8s),
 			auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultKubeConfigServiceAccount: "app"})}},
 		"cluster-bound token": {opts: []auth.Option{owned, address}, bound: true},

@@ -1,8 +1,9 @@
-// Package auth turns Kubernetes ServiceAccounts into short-lived credentials of other systems: per tenant, cached, and
-// without a stored secret. It implements multi-tenant workload identity as Flux describes it in RFC-0010.
+// Package auth turns Kubernetes ServiceAccounts into short-lived credentials of
+// other systems: per tenant, cached, and without a stored secret. It implements
+// multi-tenant workload identity as Flux describes it in RFC-0010.
 //
-// A controller acts for many tenants. Each object names a ServiceAccount of its namespace, and the controller gets
-// the credentials of that ServiceAccount:
+// A controller acts for many tenants. Each object names a ServiceAccount of its
+// namespace, and the controller gets the credentials of that ServiceAccount:
 //
 //	provider := &aws.Provider{} // one for the whole controller: it keeps connections and what it has learned
 //
@@ -17,21 +18,26 @@
 //
 // # What a tenant cannot do
 //
-// A tenant writes objects and annotates ServiceAccounts, so both are treated as hostile. The Policy checks every call, cache
-// hits too. Its zero value is the strictest: only objects of its own namespace use a ServiceAccount, and its token has only the
-// audience of the provider. A token of the API server is checked before it is sent anywhere: audience, subject, expiry, and that it
-// is no good for the API server itself. Tokens print as redacted summaries, and are shared between callers that cannot change them.
+// A tenant writes objects and annotates ServiceAccounts, so both are treated as
+// hostile. The Policy checks every call, cache hits too. Its zero value is the
+// strictest: only objects of its own namespace use a ServiceAccount, and its
+// token has only the audience of the provider. A token of the API server is
+// checked before it is sent anywhere: audience, subject, expiry, and that it is
+// no good for the API server itself. Tokens print as redacted summaries, and
+// are shared between callers that cannot change them.
 //
 // # What happens when something fails
 //
-// Errors are of type *Error, perhaps below a *cache.BackoffError: use errors.Is and errors.As. Their Reason says what to do next:
+// Errors are of type *Error, perhaps below a *cache.BackoffError: use errors.Is
+// and errors.As. Their Reason says what to do next:
 //
 //	errors.Is(err, auth.ErrMisconfigured)  stop until something is edited; set a condition with the message
 //	errors.Is(err, auth.ErrDenied)         the same, and the cached credential is gone
 //	errors.Is(err, auth.ErrThrottled)      retry after auth.RetryAfter(err), a second or more
 //	errors.Is(err, auth.ErrUnavailable)    the same, or with back-off if that is zero; valid cached credentials were served meanwhile
 //
-// The text of an error is stable from one try to the next, so that it can go into a condition.
+// The text of an error is stable from one try to the next, so that it can go
+// into a condition.
 //
 // # Registries, clusters, Git
 //
@@ -65,12 +71,14 @@
 //
 // # The whole controller's settings
 //
-// Settings has a feature gate, default ServiceAccounts and the size of the cache as flags:
+// Settings has a feature gate, default ServiceAccounts and the size of the
+// cache as flags:
 //
 //	settings := &auth.Settings{}
 //	settings.BindFlags(pflag.CommandLine)
 //
 // # Providers
 //
-// Packages aws, azure, gcp, token, exchange and github hold one each. Package provider says how to write another one.
+// Packages aws, azure, gcp, token, exchange and github hold one each. Package
+// provider says how to write another one.
 package auth

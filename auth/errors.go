@@ -42,7 +42,8 @@ func reasonOf(e *Error) provider.Reason { return cmp.Or(e.Reason, ErrUnavailable
 
 func isRefusal(e *Error) bool { return e.Reason == ErrDenied || e.Reason == ErrMisconfigured }
 
-// classify implements cache.Request.Classify. A TokenRequest fails for this call alone if the bound object is gone.
+// classify implements cache.Request.Classify. A TokenRequest fails for this
+// call alone if the bound object is gone.
 func classify(err error) cache.Failure {
 	f := cache.Failure{RetryAfter: RetryAfter(err)}
 	var e *Error
@@ -73,9 +74,11 @@ func unavailable(remedy, format string, args ...any) *Error {
 	return &Error{Reason: ErrUnavailable, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// kubernetesError classifies an answer of the API server. The message names users, objects and rules, never tokens.
+// kubernetesError classifies an answer of the API server. The message names
+// users, objects and rules, never tokens.
 func kubernetesError(err error, operation string) *Error {
-	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Code: kubeerror.Code(err), Err: kubeerror.Bounded(err)}
+	e := &Error{Operation: operation, Reason: ErrUnavailable, Message: foreignMessage(err), Code: kubeerror.Code(err),
+		Err: kubeerror.Bounded(err)}
 	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // clients return Status errors bare
 		e.StatusCode = int(status.Status().Code)
 	}
@@ -83,7 +86,8 @@ func kubernetesError(err error, operation string) *Error {
 	case apierrors.IsForbidden(err):
 		e.Reason = ErrDenied
 	case apierrors.IsUnauthorized(err):
-		// The API server refused the client's own credential; it did not check the ServiceAccount.
+		// The API server refused the client's own credential; it did not check
+		// the ServiceAccount.
 		e.Remedy = "log in to the cluster again, or check the kubeconfig or ServiceAccount token of the Kubernetes client"
 	case apierrors.IsNotFound(err):
 		e.Reason, e.Remedy = ErrMisconfigured, "create it, or correct the name"
@@ -98,7 +102,8 @@ func kubernetesError(err error, operation string) *Error {
 	return e
 }
 
-// requestError is kubernetesError for a request that needs a right, such as "get on configmaps".
+// requestError is kubernetesError for a request that needs a right, such as
+// "get on configmaps".
 func requestError(err error, operation, right, namespace string) *Error {
 	e := kubernetesError(err, operation)
 	if apierrors.IsForbidden(err) {
@@ -107,8 +112,9 @@ func requestError(err error, operation, right, namespace string) *Error {
 	return e
 }
 
-// describe turns any error into an *Error that names provider, ServiceAccount and operation. What the error says
-// itself stays. An error that is shared between callers is copied, never written to.
+// describe turns any error into an *Error that names provider, ServiceAccount
+// and operation. What the error says itself stays. An error that is shared
+// between callers is copied, never written to.
 func describe(err error, provider, operation string, serviceAccount client.ObjectKey) error {
 	if err == nil {
 		return nil
@@ -166,7 +172,8 @@ func (o *Options) hideProxy(err *Error) *Error {
 	return hidden
 }
 
-// clean removes the subject token from an error's text, in case a provider or a server quoted it.
+// clean removes the subject token from an error's text, in case a provider or a
+// server quoted it.
 func clean(err error, jwt string) *Error {
 	var known *Error
 	if !errors.As(err, &known) {

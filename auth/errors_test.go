@@ -13,10 +13,12 @@ func TestTextOfAnErrorEndsWithTheOption(t *testing.T) {
 		err  auth.Error
 		want string
 	}{
-		"remedy and option": {auth.Error{Remedy: "set the audience", Option: "auth.WithAudiences"}, "denied: no; set the audience (auth.WithAudiences)"},
-		"two options":       {auth.Error{Remedy: "leave one out", Option: "a.X, a.Y"}, "denied: no; leave one out (a.X, a.Y)"},
-		"no option":         {auth.Error{Remedy: "set the audience"}, "denied: no; set the audience"},
-		"no remedy":         {auth.Error{Option: "auth.WithAudiences"}, "denied: no"},
+		"remedy and option": {auth.Error{Remedy: "set the audience", Option: "auth.WithAudiences"},
+			"denied: no; set the audience (auth.WithAudiences)"},
+		"two options": {auth.Error{Remedy: "leave one out", Option: "a.X, a.Y"},
+			"denied: no; leave one out (a.X, a.Y)"},
+		"no option": {auth.Error{Remedy: "set the audience"}, "denied: no; set the audience"},
+		"no remedy": {auth.Error{Option: "auth.WithAudiences"}, "denied: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.err.Reason, tc.err.Message = auth.ErrDenied, "no"

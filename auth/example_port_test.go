@@ -24,7 +24,8 @@ func Ported(ctx context.Context, providers *auth.ProviderSet, provider, serviceA
 		auth.WithPolicy(auth.Policy{Audiences: []string{"my-vault"}}),
 	}
 	if serviceAccount != "" { // was: WithServiceAccountName and WithServiceAccountNamespace
-		opts = append(opts, auth.WithServiceAccount(client.ObjectKey{Namespace: object.Namespace, Name: serviceAccount}, kube))
+		opts = append(opts,
+			auth.WithServiceAccount(client.ObjectKey{Namespace: object.Namespace, Name: serviceAccount}, kube))
 	}
 	return auth.GetAccessToken(ctx, p, opts...)
 }

@@ -11,10 +11,13 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// Sources is what a GitOps controller does for a tenant. providers holds aws.Provider, azure.Provider and so on; opts are
-// auth.WithServiceAccount and auth.WithCache, as above.
-func Sources(ctx context.Context, providers *auth.ProviderSet, kube client.Client, namespace string, opts ...auth.Option) error {
-	// An artifact: the registry's host picks the provider, and all other registries get nothing.
+// Sources is what a GitOps controller does for a tenant. providers holds
+// aws.Provider, azure.Provider and so on; opts are auth.WithServiceAccount and
+// auth.WithCache, as above.
+func Sources(ctx context.Context, providers *auth.ProviderSet, kube client.Client, namespace string,
+	opts ...auth.Option) error {
+	// An artifact: the registry's host picks the provider, and all other
+	// registries get nothing.
 	image, err := name.ParseReference("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app:v1")
 	if err != nil {
 		return err
@@ -34,8 +37,10 @@ func Sources(ctx context.Context, providers *auth.ProviderSet, kube client.Clien
 		return err
 	}
 
-	// A remote cluster that a ConfigMap names; the rest.Config renews its credential for as long as it is used.
-	config, err := auth.GetClusterConfigFromConfigMap(ctx, providers, client.ObjectKey{Namespace: namespace, Name: "production"}, kube, opts...)
+	// A remote cluster that a ConfigMap names; the rest.Config renews its
+	// credential for as long as it is used.
+	config, err := auth.GetClusterConfigFromConfigMap(ctx, providers,
+		client.ObjectKey{Namespace: namespace, Name: "production"}, kube, opts...)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// A controller gets a token for the ServiceAccount that an object names; an object of another namespace is refused.
+// A controller gets a token for the ServiceAccount that an object names; an
+// object of another namespace is refused.
 func ExampleGetAccessToken() {
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{}) // in production: a cluster, and the manager's client
 	if err != nil {
@@ -33,7 +34,8 @@ func ExampleGetAccessToken() {
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
 		accessToken, err := auth.GetAccessToken(context.Background(), &token.Provider{},
 			auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
-			auth.WithCache(tokens, cache.InvolvedObject{Kind: "Kustomization", Namespace: namespace, Name: "apps", Operation: cache.OperationReconcile}),
+			auth.WithCache(tokens, cache.InvolvedObject{Kind: "Kustomization", Namespace: namespace, Name: "apps",
+				Operation: cache.OperationReconcile}),
 			auth.WithAudiences("vault"),
 			auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}}))
 		switch {

@@ -49,7 +49,8 @@ func (r *results) Mint(_, result string, _ time.Duration) {
 	r.seen = append(r.seen, result)
 }
 
-// A failure of the API server is not the cloud's. A missing rule stays what it is.
+// A failure of the API server is not the cloud's. A missing rule stays what it
+// is.
 func TestExchangeResult(t *testing.T) {
 	resource := schema.GroupResource{Resource: "serviceaccounts"}
 	for name, tc := range map[string]struct {

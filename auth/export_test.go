@@ -1,6 +1,7 @@
 package auth
 
-// ClusterReference is clusterReference for the tests from outside of the package.
+// ClusterReference is clusterReference for the tests from outside of the
+// package.
 type ClusterReference struct {
 	Provider, Cluster, Address, ServiceAccountName string
 	Audiences                                      []string

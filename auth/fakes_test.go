@@ -24,8 +24,9 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// cluster is an API server reduced to what the algorithm asks of it, with hooks for what can go wrong. The suites with
-// cloudtest and with a real API server are in the packages of the providers.
+// cluster is an API server reduced to what the algorithm asks of it, with hooks
+// for what can go wrong. The suites with cloudtest and with a real API server
+// are in the packages of the providers.
 type cluster struct {
 	client.Client
 
@@ -169,7 +170,8 @@ func newSet(t *testing.T, providers ...auth.Provider) *auth.ProviderSet {
 	return set
 }
 
-// exchange is a provider that hands out tagged tokens, with hooks for what can go wrong.
+// exchange is a provider that hands out tagged tokens, with hooks for what can
+// go wrong.
 type exchange struct {
 	mints      atomic.Int64
 	controller atomic.Int64
@@ -208,7 +210,8 @@ func (e *exchange) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (
 	return "", &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "identity" is malformed`}
 }
 
-func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, _ *provider.Options,
+func (e *exchange) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount,
+	_ *provider.Options,
 ) (auth.Token, error) {
 	if e.mint != nil {
 		e.mints.Add(1)

@@ -21,20 +21,21 @@ const opAccessToken = "get access token"
 //     re-creating or re-annotating it takes effect as soon as the client reads
 //     the change: at once with a direct client, after the informer with a
 //     manager's client.
-//  4. Audiences and identity come from the provider and the annotations, and the
-//     Policy checks them.
+//  4. Audiences and identity come from the provider and the annotations, and
+//     the Policy checks them.
 //  5. The cache is asked, with a key of everything that shapes the credential.
-//  6. Otherwise a token of the ServiceAccount is requested, checked, and exchanged
-//     at the provider. The result is cached.
+//  6. Otherwise a token of the ServiceAccount is requested, checked, and
+//     exchanged at the provider. The result is cached.
 //
 // With [WithSubjectIssuer], the source issues the token in step 6, also for the
 // controller's own identity.
 //
 // Without a cache every call makes an exchange. With one, simultaneous calls
-// share an exchange. A call that gives up because its context ends fails none of
-// the others.
+// share an exchange. A call that gives up because its context ends fails none
+// of the others.
 //
-// Errors hold an *Error; its Reason says what to do next. GetAccessToken is safe for concurrent use.
+// Errors hold an *Error; its Reason says what to do next. GetAccessToken is
+// safe for concurrent use.
 func GetAccessToken(ctx context.Context, provider Provider, opts ...Option) (Token, error) {
 	return get(ctx, provider, opAccessToken, opts, nil)
 }
@@ -87,8 +88,8 @@ func (s *resolved) run(ctx context.Context) (token Token, hit bool, err error) {
 }
 
 // nameCaller completes an error that the caller's annotations can have caused.
-// The cache hands an error to several callers, each with annotations of its own.
-// Errors of TokenRequests have other causes.
+// The cache hands an error to several callers, each with annotations of its
+// own. Errors of TokenRequests have other causes.
 func (s *resolved) nameCaller(err error) error {
 	if err == nil || s.account == nil || len(s.opts.Annotations) == 0 {
 		return err

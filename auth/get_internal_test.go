@@ -24,7 +24,8 @@ func (o observed) GetIdentity(_ *corev1.ServiceAccount, opts *provider.Options) 
 	return "id", nil
 }
 
-func (o observed) NewTokenForServiceAccount(_ context.Context, _ string, _ *corev1.ServiceAccount, opts *provider.Options,
+func (o observed) NewTokenForServiceAccount(_ context.Context, _ string, _ *corev1.ServiceAccount,
+	opts *provider.Options,
 ) (Token, error) {
 	*o.exchanged = append(*o.exchanged, opts)
 	return &tag{expires: time.Now().Add(time.Hour)}, nil

@@ -42,7 +42,8 @@ func mustGet(t *testing.T, provider auth.Provider, opts ...auth.Option) *tagged 
 	return got
 }
 
-// A change of the ServiceAccount takes effect on the next call, although the credential is cached.
+// A change of the ServiceAccount takes effect on the next call, although the
+// credential is cached.
 func TestServiceAccountIsReadOnEveryCall(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
@@ -80,20 +81,26 @@ func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
 	k8s.accounts[key].DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s),
+		auth.WithOwner(object("tenant-a")))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "being deleted")
 }
 
-// The policy is asked on hits too: what it refuses now is refused, whatever was allowed before.
+// The policy is asked on hits too: what it refuses now is refused, whatever was
+// allowed before.
 func TestPolicyIsCheckedOnHits(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
 
-	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-b")))
+	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+		auth.WithCache(tokens, object("tenant-b")))
 	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
-	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error { return errors.New("no longer") }})
-	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), refuse)
+	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error {
+		return errors.New("no longer")
+	}})
+	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+		auth.WithCache(tokens, object("tenant-a")), refuse)
 	testenv.CheckError(t, err, auth.ErrDenied, "no longer")
 
 	allow := auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(owner cache.InvolvedObject, sa client.ObjectKey) bool {
@@ -110,7 +117,8 @@ func TestDefaultServiceAccounts(t *testing.T) {
 	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "access",
 		DefaultKubeConfigServiceAccount: "kubeconfig", DefaultDecryptionServiceAccount: "decryption"})
 	for usage, want := range map[auth.Usage]string{
-		auth.UsageAccess: "tenant-a/access", auth.UsageKubeConfig: "tenant-a/kubeconfig", auth.UsageDecryption: "tenant-a/decryption"} {
+		auth.UsageAccess: "tenant-a/access", auth.UsageKubeConfig: "tenant-a/kubeconfig",
+		auth.UsageDecryption: "tenant-a/decryption"} {
 		got := mustGet(t, provider, settings, auth.WithClient(k8s), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
 		if got.subject != want {
 			t.Errorf("usage %d: got %s, want %s", usage, got.subject, want)
@@ -122,11 +130,15 @@ func TestMissingDefaultServiceAccountIsNamedAsTheControllersDefault(t *testing.T
 	settings := auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "access",
 		DefaultKubeConfigServiceAccount: "kubeconfig", DefaultDecryptionServiceAccount: "decryption"})
 	for usage, want := range map[auth.Usage][]string{
-		auth.UsageAccess:     {"tenant-a/access", "the controller's default ServiceAccount for access tokens", "correct the default (auth.Settings.DefaultServiceAccount"},
-		auth.UsageKubeConfig: {"tenant-a/kubeconfig", "the controller's default ServiceAccount for remote clusters", "correct the default (auth.Settings.DefaultKubeConfigServiceAccount"},
-		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption", "correct the default (auth.Settings.DefaultDecryptionServiceAccount"},
+		auth.UsageAccess: {"tenant-a/access", "the controller's default ServiceAccount for access tokens",
+			"correct the default (auth.Settings.DefaultServiceAccount"},
+		auth.UsageKubeConfig: {"tenant-a/kubeconfig", "the controller's default ServiceAccount for remote clusters",
+			"correct the default (auth.Settings.DefaultKubeConfigServiceAccount"},
+		auth.UsageDecryption: {"tenant-a/decryption", "the controller's default ServiceAccount for decryption",
+			"correct the default (auth.Settings.DefaultDecryptionServiceAccount"},
 	} {
-		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()), auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
+		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()),
+			auth.WithUsage(usage), auth.WithOwner(object("tenant-a")))
 		testenv.CheckError(t, err, auth.ErrMisconfigured, want...)
 	}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithOwner(object("tenant-a")),
@@ -147,22 +159,28 @@ func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"another subject":            {set("sub", "system:serviceaccount:tenant-b:app"), nil, auth.ErrDenied, "tenant-b"},
-		"no subject":                 {set("sub", ""), nil, auth.ErrDenied, `""`},
-		"another audience":           {set("aud", "https://kubernetes.default.svc"), nil, auth.ErrDenied, "kubernetes.default.svc"},
+		"another subject": {set("sub", "system:serviceaccount:tenant-b:app"), nil, auth.ErrDenied, "tenant-b"},
+		"no subject":      {set("sub", ""), nil, auth.ErrDenied, `""`},
+		"another audience": {set("aud", "https://kubernetes.default.svc"), nil, auth.ErrDenied,
+			"kubernetes.default.svc"},
 		"an audience more":           {set("aud", []string{"exchange", "vault"}), nil, auth.ErrDenied, "vault"},
 		"no audience":                {set("aud", nil), nil, auth.ErrDenied, "audiences"},
 		"the issuer is the audience": {set("iss", "exchange"), nil, auth.ErrDenied, "good for the API server"},
-		"another UID":                {set("kubernetes.io", map[string]any{"serviceaccount": map[string]any{"uid": "x"}}), nil, auth.ErrDenied, `"x"`},
-		"expired":                    {set("exp", time.Now().Add(-time.Minute).Unix()), nil, auth.ErrUnavailable, "expired"},
-		"without expiry":             {set("exp", nil), nil, auth.ErrUnavailable, "expiry"},
-		"expiry zero":                {set("exp", 0), nil, auth.ErrUnavailable, "expiry"},
-		"expiry of 10^300":           {set("exp", 1e300), nil, auth.ErrUnavailable, "expiry"},
-		"expiry is a word":           {set("exp", "soon"), nil, auth.ErrMisconfigured, "JSON"},
-		"empty":                      {nil, func(string) string { return "" }, auth.ErrUnavailable, "no token"},
-		"not a JWT":                  {nil, func(string) string { return "opaque" }, auth.ErrMisconfigured, "three parts"},
-		"HTML":                       {nil, func(string) string { return "<html>a.b.c</html>" }, auth.ErrMisconfigured, "not a JWT"},
-		"1 MB":                       {nil, func(s string) string { return s + strings.Repeat("a", 1<<20) }, auth.ErrMisconfigured, "larger than"},
+		"another UID": {set("kubernetes.io", map[string]any{"serviceaccount": map[string]any{"uid": "x"}}),
+			nil, auth.ErrDenied, `"x"`},
+		"expired":          {set("exp", time.Now().Add(-time.Minute).Unix()), nil, auth.ErrUnavailable, "expired"},
+		"without expiry":   {set("exp", nil), nil, auth.ErrUnavailable, "expiry"},
+		"expiry zero":      {set("exp", 0), nil, auth.ErrUnavailable, "expiry"},
+		"expiry of 10^300": {set("exp", 1e300), nil, auth.ErrUnavailable, "expiry"},
+		"expiry is a word": {set("exp", "soon"), nil, auth.ErrMisconfigured, "JSON"},
+		"empty":            {nil, func(string) string { return "" }, auth.ErrUnavailable, "no token"},
+		"not a JWT":        {nil, func(string) string { return "opaque" }, auth.ErrMisconfigured, "three parts"},
+		"HTML": {nil, func(string) string {
+			return "<html>a.b.c</html>"
+		}, auth.ErrMisconfigured, "not a JWT"},
+		"1 MB": {nil, func(s string) string {
+			return s + strings.Repeat("a", 1<<20)
+		}, auth.ErrMisconfigured, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s := newCluster()
@@ -181,7 +199,8 @@ func checkNoCanary(t *testing.T, values ...any) {
 	t.Helper()
 	for _, v := range values {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-			if text := fmt.Sprintf(verb, v); strings.Contains(text, canary) || strings.Contains(text, "Y2FuYXJ5LWluLXRoZS1zaWduYXR1cmU") {
+			if text := fmt.Sprintf(verb, v); strings.Contains(text, canary) ||
+				strings.Contains(text, "Y2FuYXJ5LWluLXRoZS1zaWduYXR1cmU") {
 				t.Errorf("the token shows in %s", text)
 			}
 		}
@@ -191,9 +210,10 @@ func checkNoCanary(t *testing.T, values ...any) {
 func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
-	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local", "k3s", "rke2", "our-own"} {
-		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")),
-			auth.WithAudiences(audience),
+	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
+		"k3s", "rke2", "our-own"} {
+		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
+			auth.WithOwner(object("tenant-a")), auth.WithAudiences(audience),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
 		testenv.CheckError(t, err, auth.ErrDenied, audience, "API server")
 	}
@@ -203,26 +223,33 @@ func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 }
 
 func TestAnswersOfTheAPIServer(t *testing.T) {
-	forbidden := apierrors.NewForbidden(serviceAccounts, "app", errors.New(`User "system:serviceaccount:flux:controller" cannot create resource "serviceaccounts/token"`))
+	forbidden := apierrors.NewForbidden(serviceAccounts, "app",
+		errors.New(`User "system:serviceaccount:flux:controller" cannot create resource "serviceaccounts/token"`))
 	for name, tc := range map[string]struct {
 		read, request error
 		reason        provider.Reason
 		want          []string
 	}{
-		"no right to read":    {forbidden, nil, auth.ErrDenied, []string{"verb get on serviceaccounts", `"tenant-a"`, "HTTP 403"}},
-		"no right to request": {nil, forbidden, auth.ErrDenied, []string{"verb create on serviceaccounts/token", `"app"`, `"tenant-a"`}},
-		"login expired":       {apierrors.NewUnauthorized("Unauthorized"), nil, auth.ErrUnavailable, []string{"HTTP 401"}},
-		"gone meanwhile":      {nil, apierrors.NewNotFound(serviceAccounts, "app"), auth.ErrMisconfigured, []string{"create it"}},
-		"re-created":          {nil, apierrors.NewConflict(serviceAccounts, "app", errors.New("UID")), auth.ErrUnavailable, []string{"HTTP 409"}},
-		"busy":                {apierrors.NewTooManyRequests("slow down", 7), nil, auth.ErrThrottled, []string{"HTTP 429"}},
-		"broken":              {nil, apierrors.NewInternalError(errors.New("etcd")), auth.ErrUnavailable, []string{"HTTP 500"}},
-		"unreachable":         {errors.New("connection refused"), nil, auth.ErrUnavailable, []string{"connection refused"}},
+		"no right to read": {forbidden, nil, auth.ErrDenied,
+			[]string{"verb get on serviceaccounts", `"tenant-a"`, "HTTP 403"}},
+		"no right to request": {nil, forbidden, auth.ErrDenied,
+			[]string{"verb create on serviceaccounts/token", `"app"`, `"tenant-a"`}},
+		"login expired": {apierrors.NewUnauthorized("Unauthorized"), nil, auth.ErrUnavailable, []string{"HTTP 401"}},
+		"gone meanwhile": {nil, apierrors.NewNotFound(serviceAccounts, "app"), auth.ErrMisconfigured,
+			[]string{"create it"}},
+		"re-created": {nil, apierrors.NewConflict(serviceAccounts, "app", errors.New("UID")), auth.ErrUnavailable,
+			[]string{"HTTP 409"}},
+		"busy": {apierrors.NewTooManyRequests("slow down", 7), nil, auth.ErrThrottled, []string{"HTTP 429"}},
+		"broken": {nil, apierrors.NewInternalError(errors.New("etcd")), auth.ErrUnavailable,
+			[]string{"HTTP 500"}},
+		"unreachable": {errors.New("connection refused"), nil, auth.ErrUnavailable, []string{"connection refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s := newCluster()
 			key := k8s.create("tenant-a", "app", nil)
 			k8s.readErr, k8s.requestErr = tc.read, tc.request
-			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s),
+				auth.WithOwner(object("tenant-a")))
 			testenv.CheckError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
 			if name == "busy" && auth.RetryAfter(err) != 7*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
@@ -236,13 +263,18 @@ func TestFaultyProviders(t *testing.T) {
 		mint func(context.Context, string) (auth.Token, error)
 		want string
 	}{
-		"nothing":         {func(context.Context, string) (auth.Token, error) { return nil, nil }, "no token and no error"},
-		"a nil pointer":   {func(context.Context, string) (auth.Token, error) { return (*tagged)(nil), nil }, "no token and no error"},
-		"an expired one":  {func(context.Context, string) (auth.Token, error) { return &tagged{}, nil }, "has expired"},
-		"a panic":         {func(_ context.Context, jwt string) (auth.Token, error) { panic(jwt) }, "panic"},
-		"the token in it": {func(_ context.Context, jwt string) (auth.Token, error) { return nil, fmt.Errorf("cannot use %s", jwt) }, "cannot use"},
+		"nothing": {func(context.Context, string) (auth.Token, error) { return nil, nil }, "no token and no error"},
+		"a nil pointer": {func(context.Context, string) (auth.Token, error) {
+			return (*tagged)(nil), nil
+		}, "no token and no error"},
+		"an expired one": {func(context.Context, string) (auth.Token, error) { return &tagged{}, nil }, "has expired"},
+		"a panic":        {func(_ context.Context, jwt string) (auth.Token, error) { panic(jwt) }, "panic"},
+		"the token in it": {func(_ context.Context, jwt string) (auth.Token, error) {
+			return nil, fmt.Errorf("cannot use %s", jwt)
+		}, "cannot use"},
 		"the token in its own error": {func(_ context.Context, jwt string) (auth.Token, error) {
-			return nil, &auth.Error{Message: "bad token\n" + url.QueryEscape(jwt) + strings.Repeat("x", 2<<10), Code: jwt, Remedy: jwt, Option: jwt, RequestID: jwt}
+			return nil, &auth.Error{Message: "bad token\n" + url.QueryEscape(jwt) + strings.Repeat("x", 2<<10), Code: jwt,
+				Remedy: jwt, Option: jwt, RequestID: jwt}
 		}, "bad token [redacted]x"},
 	} {
 		for _, cached := range []bool{false, true} {
@@ -264,19 +296,22 @@ func TestFaultyProviders(t *testing.T) {
 	}
 }
 
-// A provider that panics on an annotation is a bug, but not one that lets a tenant stop the controller.
+// A provider that panics on an annotation is a bug, but not one that lets a
+// tenant stop the controller.
 func TestPanicWhileInspecting(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
 	provider := &exchange{inspect: func(corev1.ServiceAccount) { panic("annotation") }}
-	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+		auth.WithOwner(object("tenant-a")))
 	testenv.CheckError(t, err, auth.ErrUnavailable, "panic")
 	if token != nil {
 		t.Error("got a token with the error")
 	}
 }
 
-// missing is an error that providers return by mistake: a nil pointer, which has no text.
+// missing is an error that providers return by mistake: a nil pointer, which
+// has no text.
 type missing struct{ text string }
 
 func (m *missing) Error() string { return m.text }
@@ -298,7 +333,8 @@ func TestPanicWhileDescribing(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", nil)
 	for name, provider := range map[string]auth.Provider{"exchange": &withoutText{}, "": unnamed{}} {
-		token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+		token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
+			auth.WithOwner(object("tenant-a")))
 		testenv.CheckError(t, err, auth.ErrUnavailable, "panic", `"tenant-a/app"`, name)
 		if token != nil {
 			t.Errorf("%q: got a token with the error", name)
@@ -346,7 +382,8 @@ func TestCallersShareAnExchange(t *testing.T) {
 	})
 }
 
-// During an outage the cache serves valid credentials, and the text of the error stays the same.
+// During an outage the cache serves valid credentials, and the text of the
+// error stays the same.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -360,7 +397,8 @@ func TestOutage(t *testing.T) {
 		tokens := testenv.Cache(t)
 		key := k8s.create("tenant-a", "app", nil)
 		good := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
-		bad := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-b", "app", nil), k8s), auth.WithCache(tokens, object("tenant-b"))}
+		bad := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-b", "app", nil), k8s),
+			auth.WithCache(tokens, object("tenant-b"))}
 		valid := mustGet(t, provider, good...)
 		down = true
 		messages := map[string]bool{}
@@ -384,7 +422,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// An API server that starts refuses every request for a moment. That evicts no valid credential.
+// An API server that starts refuses every request for a moment. That evicts no
+// valid credential.
 func TestAPIServerThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -409,20 +448,24 @@ func TestAPIServerThatStarts(t *testing.T) {
 }
 
 func TestTokenInHand(t *testing.T) {
-	subject := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: map[string]string{"identity": "one"}}}
+	subject := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
+		Annotations: map[string]string{"identity": "one"}}}
 	jwt := func(sub, uid string) string {
-		return unsigned(map[string]any{"iss": "https://issuer.example", "sub": sub, "aud": []string{"exchange"}, "exp": time.Now().Add(time.Hour).Unix(),
+		return unsigned(map[string]any{"iss": "https://issuer.example", "sub": sub, "aud": []string{"exchange"},
+			"exp":           time.Now().Add(time.Hour).Unix(),
 			"kubernetes.io": map[string]any{"serviceaccount": map[string]any{"uid": uid}}})
 	}
 	provider, tokens := &exchange{}, testenv.Cache(t)
 	get := func(source auth.SubjectTokenSource) (auth.Token, error) {
-		return auth.GetAccessToken(t.Context(), provider, auth.WithSubjectToken(source, subject), auth.WithCache(tokens, cache.InvolvedObject{}))
+		return auth.GetAccessToken(t.Context(), provider, auth.WithSubjectToken(source, subject),
+			auth.WithCache(tokens, cache.InvolvedObject{}))
 	}
 	first, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1"))); err != nil || again != first {
+	if again, err := get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1"))); err != nil ||
+		again != first {
 		t.Errorf("the same token again: %v, %v", again, err)
 	}
 	// A forged token makes the same claims, but they are not verified.
@@ -449,7 +492,8 @@ func TestTokenInHand(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "larger than")
 }
 
-// A credential that was minted in time is not served to a token that has expired since.
+// A credential that was minted in time is not served to a token that has
+// expired since.
 func TestTokenInHandExpires(t *testing.T) {
 	for name, source := range map[string]func(jwt string) auth.SubjectTokenSource{
 		"static":                      auth.NewStaticTokenSource,
@@ -458,8 +502,10 @@ func TestTokenInHandExpires(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				provider, tokens := &exchange{}, testenv.Cache(t)
-				jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": "exchange", "exp": time.Now().Add(10 * time.Minute).Unix()})
-				opts := []auth.Option{auth.WithSubjectToken(source(jwt), *testenv.ServiceAccount("tenant-a", "app")), auth.WithCache(tokens, cache.InvolvedObject{})}
+				jwt := unsigned(map[string]any{"sub": "system:serviceaccount:tenant-a:app", "aud": "exchange",
+					"exp": time.Now().Add(10 * time.Minute).Unix()})
+				opts := []auth.Option{auth.WithSubjectToken(source(jwt), *testenv.ServiceAccount("tenant-a", "app")),
+					auth.WithCache(tokens, cache.InvolvedObject{})}
 				first := mustGet(t, provider, opts...)
 				time.Sleep(10*time.Minute - time.Second) // of the bubble
 				if got := mustGet(t, provider, opts...); got != first {
@@ -480,11 +526,13 @@ func (s forgetful) Token(context.Context, []string) (string, time.Time, error) {
 	return string(s), time.Time{}, nil
 }
 
-// The caller's slices and maps are its own again once the option is made: they decide about the key.
+// The caller's slices and maps are its own again once the option is made: they
+// decide about the key.
 func TestOptionsCopyWhatTheyAreGiven(t *testing.T) {
 	scopes, audiences, annotations := []string{"a"}, []string{"a"}, map[string]string{"a": "a"}
 	options := []auth.Option{auth.WithScopes(scopes...), auth.WithAudiences(audiences...),
-		auth.WithSubjectToken(auth.NewStaticTokenSource("t"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})}
+		auth.WithSubjectToken(auth.NewStaticTokenSource("t"),
+			corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})}
 	scopes[0], audiences[0], annotations["a"] = "b", "b", "b"
 	var got auth.Options
 	for _, option := range options {
@@ -501,7 +549,8 @@ func TestClustersWithOneCache(t *testing.T) {
 	get := func(id string) *tagged {
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", nil)
-		return mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")), auth.WithClusterID(id))
+		return mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")),
+			auth.WithClusterID(id))
 	}
 	east, west := get("east"), get("west")
 	if east == west || get("east") != east || get("west") != west || get("") == east {
@@ -509,9 +558,11 @@ func TestClustersWithOneCache(t *testing.T) {
 	}
 }
 
-// The cause of an error may hold an address with its query, or the answer of a proxy.
+// The cause of an error may hold an address with its query, or the answer of a
+// proxy.
 func TestJSONOfErrorsLacksTheCause(t *testing.T) {
-	err := &auth.Error{Provider: "aws", Message: "no answer", Err: &url.Error{Op: "Get", URL: "https://h/?sig=" + canary, Err: errors.New(canary)}}
+	err := &auth.Error{Provider: "aws", Message: "no answer",
+		Err: &url.Error{Op: "Get", URL: "https://h/?sig=" + canary, Err: errors.New(canary)}}
 	encoded, jsonErr := json.Marshal(err)
 	if jsonErr != nil || !strings.Contains(string(encoded), "no answer") {
 		t.Errorf("%s, %v", encoded, jsonErr)
@@ -520,8 +571,9 @@ func TestJSONOfErrorsLacksTheCause(t *testing.T) {
 }
 
 func TestErrorsDoNotEncodeSecrets(t *testing.T) {
-	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithSubjectToken(auth.NewStaticTokenSource(canary+".e30."+canary),
-		corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}))
+	_, err := auth.GetAccessToken(t.Context(), &exchange{},
+		auth.WithSubjectToken(auth.NewStaticTokenSource(canary+".e30."+canary),
+			corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}))
 	encoded, jsonErr := json.Marshal(err)
 	if jsonErr != nil {
 		t.Fatal(jsonErr)

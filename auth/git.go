@@ -54,7 +54,8 @@ func checkGitURL(u *url.URL) error {
 	default:
 		return nil
 	}
-	return misconfigured("use the repository's https:// URL", "the Git URL %q is refused: %s", redact.URL(u.String()), problem)
+	return misconfigured("use the repository's https:// URL", "the Git URL %q is refused: %s",
+		redact.URL(u.String()), problem)
 }
 
 func validHostName(s string) bool {

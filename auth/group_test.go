@@ -47,7 +47,8 @@ func refused(context.Context, string) (auth.Token, error) {
 	return nil, &auth.Error{Reason: auth.ErrDenied, Message: "the role is broken"}
 }
 
-// The failures of two objects hold back others only where nothing differs that could be the cause.
+// The failures of two objects hold back others only where nothing differs that
+// could be the cause.
 func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 	policy := auth.WithPolicy(auth.Policy{AllowAnyAudience: true,
 		AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }})
@@ -55,13 +56,15 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	account := auth.WithServiceAccount(key, k8s)
 	inHand := func(signature string) auth.Option {
-		claims := map[string]any{"iss": "https://issuer.example", "sub": "system:serviceaccount:tenant-a:app", "aud": []string{"exchange"},
+		claims := map[string]any{"iss": "https://issuer.example", "sub": "system:serviceaccount:tenant-a:app",
+			"aud": []string{"exchange"},
 			"exp": time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix()}
 		source := held(unsigned(claims) + signature)
 		return func(o *auth.Options) {
 			o.ServiceAccount, o.Client, o.BoundObject = nil, nil, nil
 			session(signature)(o)
-			auth.WithSubjectToken(source, corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})(o)
+			auth.WithSubjectToken(source,
+				corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})(o)
 		}
 	}
 	own := func(o *auth.Options) { o.ServiceAccount = nil }
@@ -70,24 +73,34 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 		failing, other []auth.Option
 		shared         bool
 	}{
-		"another pod":                            {other: []auth.Option{boundTo("pod-2")}, shared: true},
-		"another object of the namespace":        {other: []auth.Option{boundTo("pod-2"), auth.WithOwner(cache.InvolvedObject{Namespace: "tenant-a", Name: "x"})}, shared: true},
-		"another pod, the controller's identity": {failing: []auth.Option{own}, other: []auth.Option{own, boundTo("pod-2")}, shared: true},
-		"another session":                        {failing: []auth.Option{session("1")}, other: []auth.Option{session("2")}, shared: true},
-		"no pod":                                 {other: []auth.Option{func(o *auth.Options) { o.BoundObject = nil }}},
-		"another tenant":                         {other: []auth.Option{boundTo("pod-2"), auth.WithOwner(object("tenant-b"))}},
+		"another pod": {other: []auth.Option{boundTo("pod-2")}, shared: true},
+		"another object of the namespace": {other: []auth.Option{boundTo("pod-2"),
+			auth.WithOwner(cache.InvolvedObject{Namespace: "tenant-a", Name: "x"})}, shared: true},
+		"another pod, the controller's identity": {failing: []auth.Option{own}, other: []auth.Option{own, boundTo("pod-2")},
+			shared: true},
+		"another session": {failing: []auth.Option{session("1")}, other: []auth.Option{session("2")},
+			shared: true},
+		"no pod": {other: []auth.Option{func(o *auth.Options) { o.BoundObject = nil }}},
+		"another tenant": {other: []auth.Option{boundTo("pod-2"),
+			auth.WithOwner(object("tenant-b"))}},
 		"another tenant, the controller's identity": {failing: []auth.Option{own}, other: []auth.Option{own, boundTo("pod-2"),
 			auth.WithOwner(object("tenant-b"))}},
 		"the controller's identity": {other: []auth.Option{own, boundTo("pod-2")}},
-		"another ServiceAccount":    {other: []auth.Option{boundTo("pod-2"), auth.WithServiceAccount(k8s.create("tenant-a", "other", nil), k8s)}},
+		"another ServiceAccount": {other: []auth.Option{boundTo("pod-2"),
+			auth.WithServiceAccount(k8s.create("tenant-a", "other", nil), k8s)}},
 		"another role": {other: []auth.Option{boundTo("pod-2"),
 			auth.WithServiceAccount(k8s.create("tenant-a", "role", map[string]string{"identity": "two"}), k8s)}},
-		"broken STS endpoint":       {failing: []auth.Option{auth.WithSTSEndpoint("https://broken.example")}, other: []auth.Option{boundTo("pod-2")}},
-		"broken region":             {failing: []auth.Option{auth.WithSTSRegion("broken")}, other: []auth.Option{boundTo("pod-2")}},
-		"broken proxy":              {failing: []auth.Option{proxy}, other: []auth.Option{boundTo("pod-2")}},
-		"broken scope":              {failing: []auth.Option{auth.WithScopes("broken")}, other: []auth.Option{boundTo("pod-2")}},
-		"broken audience":           {failing: []auth.Option{auth.WithAudiences("broken")}, other: []auth.Option{boundTo("pod-2")}},
-		"broken lifetime":           {failing: []auth.Option{auth.WithTokenLifetime(11 * time.Minute)}, other: []auth.Option{boundTo("pod-2")}},
+		"broken STS endpoint": {failing: []auth.Option{auth.WithSTSEndpoint("https://broken.example")},
+			other: []auth.Option{boundTo("pod-2")}},
+		"broken region": {failing: []auth.Option{auth.WithSTSRegion("broken")},
+			other: []auth.Option{boundTo("pod-2")}},
+		"broken proxy": {failing: []auth.Option{proxy}, other: []auth.Option{boundTo("pod-2")}},
+		"broken scope": {failing: []auth.Option{auth.WithScopes("broken")},
+			other: []auth.Option{boundTo("pod-2")}},
+		"broken audience": {failing: []auth.Option{auth.WithAudiences("broken")},
+			other: []auth.Option{boundTo("pod-2")}},
+		"broken lifetime": {failing: []auth.Option{auth.WithTokenLifetime(11 * time.Minute)},
+			other: []auth.Option{boundTo("pod-2")}},
 		"a token that was forged":   {failing: []auth.Option{inHand("forged")}, other: []auth.Option{boundTo("pod-2")}},
 		"two tokens, one is forged": {failing: []auth.Option{inHand("forged")}, other: []auth.Option{inHand("genuine")}},
 	} {
@@ -116,10 +129,12 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 	}
 }
 
-// Failures that are not the exchange's say nothing of other pods: a pod is gone, a registry refuses.
+// Failures that are not the exchange's say nothing of other pods: a pod is
+// gone, a registry refuses.
 func TestFailuresOfOnePodOrRegistry(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	k8s.requestErr = errors.New("the pod is gone")
 	if _, err := auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], boundTo("pod-1"))...); err == nil {
 		t.Fatal("no error")
@@ -148,11 +163,13 @@ func TestFailuresOfOnePodOrRegistry(t *testing.T) {
 		return nil
 	}
 	pod := append(opts[:2:2], boundTo("pod-3"))
-	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "a.example.com/app", pod...); !errors.Is(err, auth.ErrDenied) {
+	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "a.example.com/app", pod...); !errors.Is(err,
+		auth.ErrDenied) {
 		t.Fatal(err)
 	}
 	for _, pod := range []string{"pod-3", "pod-4"} {
-		if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "b.example.com/app", append(opts[:2:2], boundTo(pod))...); err != nil {
+		if _, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "b.example.com/app",
+			append(opts[:2:2], boundTo(pod))...); err != nil {
 			t.Error(err)
 		}
 	}

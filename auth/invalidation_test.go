@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// A credential that a service has refused is replaced once for all calls that say so, and not within ten seconds.
+// A credential that a service has refused is replaced once for all calls that
+// say so, and not within ten seconds.
 func TestWithInvalidBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), &exchange{}
@@ -46,7 +47,8 @@ func TestWithInvalidBefore(t *testing.T) {
 		if instead(obtained) != second {
 			t.Error("the refusal of an old credential replaced the new one")
 		}
-		// Due for renewal, it would be returned once more while the new one is on its way.
+		// Due for renewal, it would be returned once more while the new one is
+		// on its way.
 		time.Sleep(50 * time.Minute)
 		if instead(time.Now()) == second {
 			t.Error("the refused credential was returned again")
@@ -66,7 +68,8 @@ func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), newClouds()
-				opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+				opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+					auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 				first, err := tc.get(t.Context(), provider, opts...)
 				if err != nil {
 					t.Fatal(err)
@@ -81,8 +84,9 @@ func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
 	}
 }
 
-// A call without the option keeps the credential until there is a new one: a tenant's cluster that refuses everything takes no
-// valid token from other calls while the cloud is unavailable.
+// A call without the option keeps the credential until there is a new one: a
+// tenant's cluster that refuses everything takes no valid token from other
+// calls while the cloud is unavailable.
 func TestOtherCallersKeepAnInvalidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
@@ -123,7 +127,8 @@ func TestOtherCallersKeepAnInvalidToken(t *testing.T) {
 	})
 }
 
-// Invalidate of a source replaces the token once. Hits allocate nothing afterwards.
+// Invalidate of a source replaces the token once. Hits allocate nothing
+// afterwards.
 func TestAccessTokenSourceInvalidate(t *testing.T) {
 	for identity, own := range map[string]bool{"ServiceAccount": false, "own identity": true} {
 		t.Run(identity, func(t *testing.T) {

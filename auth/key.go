@@ -69,10 +69,10 @@ func (k *keyBuilder) sum() cache.Key {
 // All other inputs of the key are in it, since a tenant can get each of them
 // wrong for one object alone. A token that the caller holds is in it too: its
 // claims are not verified, so a forged one could hold back the ServiceAccount
-// that it names. So is the owner's namespace: tenants that share an identity hold
-// back only themselves. Derived credentials have no group, because a registry
-// that refuses says nothing of other registries. They back off with their access
-// tokens.
+// that it names. So is the owner's namespace: tenants that share an identity
+// hold back only themselves. Derived credentials have no group, because a
+// registry that refuses says nothing of other registries. They back off with
+// their access tokens.
 func (k *keyBuilder) group(owner string) cache.Key {
 	if len(k.variations) == 0 {
 		return cache.Key{}

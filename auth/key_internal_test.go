@@ -23,7 +23,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// keyProvider takes identity, audience, lifetime and an input of its own from annotations.
+// keyProvider takes identity, audience, lifetime and an input of its own from
+// annotations.
 type keyProvider struct {
 	name  string
 	extra string
@@ -43,7 +44,8 @@ func (keyProvider) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (
 	return sa.Annotations["identity"], nil
 }
 
-func (keyProvider) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *provider.Options) (Token, error) {
+func (keyProvider) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount,
+	*provider.Options) (Token, error) {
 	return nil, ErrUnavailable
 }
 
@@ -63,7 +65,8 @@ func (p keyProvider) AddToCacheKey(k provider.KeyBuilder, sa *corev1.ServiceAcco
 	}
 }
 
-// saReader answers every Get with one ServiceAccount, without copying more than a client has to.
+// saReader answers every Get with one ServiceAccount, without copying more than
+// a client has to.
 type saReader struct {
 	client.Client
 	sa *corev1.ServiceAccount
@@ -101,7 +104,8 @@ func keyOf(t *testing.T, provider Provider, opts ...Option) (cache.Key, string) 
 	return s.key().sum(), string(s.key().inputs)
 }
 
-// keyCase is an input of a credential, set to something other than in the base case.
+// keyCase is an input of a credential, set to something other than in the base
+// case.
 type keyCase struct {
 	field    string // of Options; empty for what lies outside
 	name     string
@@ -113,7 +117,9 @@ type keyCase struct {
 
 func keyCases() []keyCase {
 	anyAudience := WithPolicy(Policy{AllowAnyAudience: true})
-	crossNamespace := WithPolicy(Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }})
+	crossNamespace := WithPolicy(Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool {
+		return true
+	}})
 	return []keyCase{
 		{name: "provider", provider: keyProvider{name: "q"}},
 		{name: "provider value", provider: keyProvider{name: "p", extra: "x"}},
@@ -125,7 +131,9 @@ func keyCases() []keyCase {
 		{name: "lifetime annotation", sa: testServiceAccount(annotate("lifetime", "20m"))},
 		{name: "UID", sa: testServiceAccount(func(sa *corev1.ServiceAccount) { sa.UID = "uid-2" })},
 		{name: "other annotation", sa: testServiceAccount(annotate("note", "x")), same: "it shapes nothing"},
-		{field: "ServiceAccount", name: "name", opts: []Option{WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sb"}, saReader{sa: testServiceAccount(nil)})}},
+		{field: "ServiceAccount", name: "name",
+			opts: []Option{WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sb"},
+				saReader{sa: testServiceAccount(nil)})}},
 		{field: "ServiceAccount", name: "namespace", opts: []Option{crossNamespace,
 			WithServiceAccount(client.ObjectKey{Namespace: "nt", Name: "sa"}, saReader{sa: testServiceAccount(nil)})}},
 		{field: "Client", opts: []Option{WithClient(saReader{sa: testServiceAccount(annotate("identity", "id2"))})}},
@@ -145,10 +153,14 @@ func keyCases() []keyCase {
 		{field: "Annotations", opts: []Option{WithAnnotations(map[string]string{"identity": "id3"})}},
 		{field: "Annotations", name: "audience", opts: []Option{WithAnnotations(map[string]string{"audiences": "c"})}},
 		{field: "Annotations", name: "of the provider", opts: []Option{WithAnnotations(map[string]string{"extra": "y"})}},
-		{field: "Annotations", name: "as the ServiceAccount has them", opts: []Option{WithAnnotations(map[string]string{"identity": "id"})},
+		{field: "Annotations", name: "as the ServiceAccount has them",
+			opts: []Option{WithAnnotations(map[string]string{"identity": "id"})},
 			same: "it is the same identity, wherever it was written"},
-		{field: "BoundObject", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p"})}},
-		{field: "BoundObject", name: "UID", opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p", UID: types.UID("u")})}},
+		{field: "BoundObject",
+			opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p"})}},
+		{field: "BoundObject", name: "UID",
+			opts: []Option{WithBoundObject(authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "p",
+				UID: types.UID("u")})}},
 		{field: "TokenLifetime", opts: []Option{WithTokenLifetime(11 * time.Minute)}},
 		{field: "ClusterID", opts: []Option{WithClusterID("c")}},
 		{field: "Audiences", opts: []Option{anyAudience, WithAudiences("z")}},
@@ -160,33 +172,56 @@ func keyCases() []keyCase {
 		{field: "STSRegion", opts: []Option{WithSTSRegion("r")}},
 		{field: "STSEndpoint", opts: []Option{WithSTSEndpoint("r")}},
 		{field: "ProxyURL", opts: []Option{WithProxyURL(url.URL{Scheme: "http", Host: "r"})}},
-		{field: "ProxyURL", name: "user", opts: []Option{WithProxyURL(url.URL{Scheme: "http", Host: "r", User: url.UserPassword("u", "p")})}},
-		{field: "Cache", opts: []Option{WithCache(&cache.TokenCache{}, testOwner)}, same: "where a token is kept does not shape it"},
-		{field: "InvolvedObject", opts: []Option{WithCache(nil, cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
-		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})}, same: "objects share ServiceAccounts"},
+		{field: "ProxyURL", name: "user",
+			opts: []Option{WithProxyURL(url.URL{Scheme: "http", Host: "r", User: url.UserPassword("u", "p")})}},
+		{field: "Cache", opts: []Option{WithCache(&cache.TokenCache{}, testOwner)},
+			same: "where a token is kept does not shape it"},
+		{field: "InvolvedObject", opts: []Option{WithCache(nil, cache.InvolvedObject{Namespace: "ns", Name: "other"})},
+			same: "objects share ServiceAccounts"},
+		{field: "Owner", opts: []Option{WithOwner(cache.InvolvedObject{Namespace: "ns", Name: "other"})},
+			same: "objects share ServiceAccounts"},
 		{field: "Policy", opts: []Option{anyAudience}, same: "the policy allows or refuses, on every call"},
 		{field: "Subject", same: "it is ServiceAccount, or the name of SubjectServiceAccount"},
 		{field: "OnBehalf", same: "it says whether there is a ServiceAccount or an owner"},
 		{field: "defaulted", same: "it says where ServiceAccount comes from"},
-		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})}, same: "they allow, or name a ServiceAccount"},
-		{field: "MinimumLifetime", opts: []Option{WithMinimumLifetime(time.Minute)}, same: "it says when to renew a credential"},
+		{field: "Settings", opts: []Option{WithSettings(&Settings{ObjectLevelWorkloadIdentity: true})},
+			same: "they allow, or name a ServiceAccount"},
+		{field: "MinimumLifetime", opts: []Option{WithMinimumLifetime(time.Minute)},
+			same: "it says when to renew a credential"},
 		{field: "Usage", opts: []Option{WithUsage(UsageDecryption)}, same: "it picks the ServiceAccount"},
-		{field: "HTTPClient", opts: []Option{WithHTTPClient(&http.Client{})}, same: "it is the controller's, never a tenant's"},
+		{field: "HTTPClient", opts: []Option{WithHTTPClient(&http.Client{})},
+			same: "it is the controller's, never a tenant's"},
 		{field: "CAData", opts: []Option{WithCAData("pem")}, same: "access tokens hold no certificates"},
-		{field: "GitURL", opts: []Option{WithGitURL(url.URL{Scheme: "https", Host: "h"})}, same: "access tokens are not for a repository"},
+		{field: "GitURL", opts: []Option{WithGitURL(url.URL{Scheme: "https", Host: "h"})},
+			same: "access tokens are not for a repository"},
 		{field: "own", opts: []Option{WithProviderOption("k", "v")}, same: "the provider that knows the option adds it"},
-		{field: "ClusterAudience", opts: []Option{WithClusterAddress("https://C")}, same: "access tokens are not for a cluster; its audience is in the key"},
-		{field: "ClusterResource", opts: []Option{WithClusterResource("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
-		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")}, same: "access tokens are not for a cluster; its audience is in the key"},
-		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())}, same: "the new credential takes the place of the old one"},
+		{field: "ClusterAudience", opts: []Option{WithClusterAddress("https://C")},
+			same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "ClusterResource", opts: []Option{WithClusterResource("c")},
+			same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "ClusterAddress", opts: []Option{WithClusterAddress("c")},
+			same: "access tokens are not for a cluster; its audience is in the key"},
+		{field: "invalidBefore", opts: []Option{WithInvalidBefore(time.Now())},
+			same: "the new credential takes the place of the old one"},
 		{field: "private", opts: []Option{func(o *Options) { o.private = true }}, same: "it says whose cache it is"},
-		{field: "patient", opts: []Option{func(o *Options) { o.patient = true }}, same: "it says how long to wait for a credential"},
-		{field: "Identity", opts: []Option{func(o *Options) { o.Identity = "other" }}, same: "the call sets it to the provider's answer, which the key has"},
-		{field: "TokenIssued", opts: []Option{func(o *Options) { o.TokenIssued = true }}, same: "it follows from the source, whose token the key has"},
-		{field: "TokenInHand", opts: []Option{func(o *Options) { o.TokenInHand = true }}, same: "it follows from the source, whose token the key has"},
-		{field: "TokenRepeats", opts: []Option{func(o *Options) { o.TokenRepeats = true }}, same: "it follows from the source, whose token the key has"},
+		{field: "patient", opts: []Option{func(o *Options) {
+			o.patient = true
+		}}, same: "it says how long to wait for a credential"},
+		{field: "Identity", opts: []Option{func(o *Options) {
+			o.Identity = "other"
+		}}, same: "the call sets it to the provider's answer, which the key has"},
+		{field: "TokenIssued", opts: []Option{func(o *Options) {
+			o.TokenIssued = true
+		}}, same: "it follows from the source, whose token the key has"},
+		{field: "TokenInHand", opts: []Option{func(o *Options) {
+			o.TokenInHand = true
+		}}, same: "it follows from the source, whose token the key has"},
+		{field: "TokenRepeats", opts: []Option{func(o *Options) {
+			o.TokenRepeats = true
+		}}, same: "it follows from the source, whose token the key has"},
 		{field: "renews", opts: []Option{func(o *Options) { o.renews = true }}, same: "it says who asks again"},
-		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())}, same: "spans record what happens and change nothing"},
+		{field: "TracerProvider", opts: []Option{WithTracerProvider(noop.NewTracerProvider())},
+			same: "spans record what happens and change nothing"},
 		{field: "AllowShellOut", opts: []Option{WithAllowShellOut()}, same: "ServiceAccounts never use the environment"},
 	}
 }
@@ -197,7 +232,8 @@ func (s fixedSource) Token(context.Context, []string) (string, time.Time, error)
 	return string(s), time.Now().Add(time.Hour), nil
 }
 
-// fixedSubject is a SubjectIssuer with a key, an issuer and a subject, in this order.
+// fixedSubject is a SubjectIssuer with a key, an issuer and a subject, in this
+// order.
 type fixedSubject [3]string
 
 func (s fixedSubject) Key() string { return s[0] }
@@ -212,7 +248,8 @@ func (fixedSubject) Token(context.Context, *corev1.ServiceAccount, []string, *Op
 
 var testOwner = cache.InvolvedObject{Kind: "Thing", Namespace: "ns", Name: "object"}
 
-// Every input that shapes a credential changes its key, and no two cases share one.
+// Every input that shapes a credential changes its key, and no two cases share
+// one.
 func TestKeyHoldsEveryInput(t *testing.T) {
 	base := []Option{WithOwner(testOwner)}
 	seen := map[cache.Key]string{}
@@ -272,7 +309,8 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 		"lifetime":   {WithTokenLifetime(time.Hour)},
 		"bound":      {WithBoundObject(authenticationv1.BoundObjectReference{Name: "s"})},
 		"shell out":  {WithAllowShellOut()},
-		"an account": {WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"}, saReader{sa: testServiceAccount(nil)})},
+		"an account": {WithServiceAccount(client.ObjectKey{Namespace: "ns", Name: "sa"},
+			saReader{sa: testServiceAccount(nil)})},
 	} {
 		key, text := keyOf(t, keyProvider{name: "p"}, append(opts, WithOwner(testOwner))...)
 		if other, dup := seen[key]; dup {
@@ -289,7 +327,8 @@ func TestControllerKeyHoldsEveryInput(t *testing.T) {
 	}
 }
 
-// Two different sequences of inputs never give the same bytes: from the bytes, the inputs can be read again.
+// Two different sequences of inputs never give the same bytes: from the bytes,
+// the inputs can be read again.
 func FuzzKeyIsInjective(f *testing.F) {
 	f.Add("a", "b", "c", "")
 	f.Add("1:x\nscopes=", "y", "1:x", "\nscopes=y")

@@ -12,7 +12,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// ownIdentity has the hook of ServiceAccounts for the controller's own identity too.
+// ownIdentity has the hook of ServiceAccounts for the controller's own identity
+// too.
 type ownIdentity struct{ *clouds }
 
 func (o ownIdentity) NewControllerToken(ctx context.Context, _ *provider.Options) (auth.Token, error) {
@@ -37,7 +38,8 @@ func minimumCases() map[string]minimumCase {
 		return orNil(auth.GetArtifactRegistryCredentials(ctx, p, "a.example.com/app", opts...))
 	}
 	git := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
-		return orNil(auth.GetGitCredentials(ctx, p, append(opts[:len(opts):len(opts)], auth.WithGitURL(url.URL{Scheme: "https", Host: "a.example.com", Path: "/r"}))...))
+		return orNil(auth.GetGitCredentials(ctx, p,
+			append(opts[:len(opts):len(opts)], auth.WithGitURL(url.URL{Scheme: "https", Host: "a.example.com", Path: "/r"}))...))
 	}
 	cluster := func(ctx context.Context, p auth.Provider, opts ...auth.Option) (auth.Token, error) {
 		return orNil(auth.GetRESTConfig(ctx, p, append(opts[:len(opts):len(opts)], auth.WithClusterResource("c"))...))
@@ -83,7 +85,8 @@ func TestWithMinimumLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithMinimumLifetime(30 * time.Minute)}
+				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+					auth.WithMinimumLifetime(30 * time.Minute)}
 				if !tc.own {
 					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
 				}
@@ -101,7 +104,8 @@ func TestWithMinimumLifetime(t *testing.T) {
 	}
 }
 
-// The Settings' minimum counts for credentials that a caller keeps. What asks again by itself renews as it always does.
+// The Settings' minimum counts for credentials that a caller keeps. What asks
+// again by itself renews as it always does.
 func TestMinimumLifetimeOfSettings(t *testing.T) {
 	keeps := map[string]bool{"access token": true, "registry credentials": true, "Git credentials": true}
 	for name, tc := range minimumCases() {
@@ -111,7 +115,8 @@ func TestMinimumLifetimeOfSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+					auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 					auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, MinimumLifetime: 20 * time.Minute})}
 				first, err := tc.get(t.Context(), provider, opts...)
 				if err != nil {
@@ -122,7 +127,8 @@ func TestMinimumLifetimeOfSettings(t *testing.T) {
 				if replaced := second != first; err != nil || replaced != keeps[name] {
 					t.Errorf("replaced: %t, %v", replaced, err)
 				}
-				if third, err := tc.get(t.Context(), provider, append(opts, auth.WithMinimumLifetime(time.Minute))...); err != nil || third != second {
+				if third, err := tc.get(t.Context(), provider,
+					append(opts, auth.WithMinimumLifetime(time.Minute))...); err != nil || third != second {
 					t.Errorf("the option does not win: %v", err)
 				}
 			})

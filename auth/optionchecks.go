@@ -60,13 +60,16 @@ func (o *Options) checkProxy() error {
 		return misconfigured("leave one out; a client brings its own proxy", "an HTTP client and a proxy exclude each other").
 			About("auth.WithHTTPClient", "auth.WithProxyURL")
 	case p.Host == "" || p.Scheme != "http" && p.Scheme != "https" && p.Scheme != "socks5":
-		// The rest of a malformed URL may hold a password in an unexpected place.
-		return misconfigured("use http://host:port, https:// or socks5://", "the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
+		// The rest of a malformed URL may hold a password in an unexpected
+		// place.
+		return misconfigured("use http://host:port, https:// or socks5://",
+			"the proxy URL of scheme %.20q and host %.100q is not one", p.Scheme, p.Host)
 	}
 	return o.Policy.checkProxy(o.owner(), p)
 }
 
-// resolveAddress makes the cluster's address canonical and remembers how it was written.
+// resolveAddress makes the cluster's address canonical and remembers how it was
+// written.
 func (o *Options) resolveAddress() (err error) {
 	if o.ClusterAddress != "" {
 		if strings.HasPrefix(o.ClusterAddress, "https://") {
@@ -99,7 +102,8 @@ func (o *Options) resolveServiceAccount() error {
 	namespace := o.owner().Namespace
 	if namespace == "" {
 		return misconfigured("name the object",
-			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown", o.defaulted.name).
+			"the default ServiceAccount %q lies in the namespace of the object that uses it, which is unknown",
+			o.defaulted.name).
 			About("auth.WithOwner", "auth.WithCache")
 	}
 	o.ServiceAccount = &client.ObjectKey{Namespace: namespace, Name: o.defaulted.name}
@@ -115,7 +119,8 @@ func (o *Options) checkServiceAccount() error {
 	case sa.Namespace == "":
 		return misconfigured("pass its namespace", "the ServiceAccount %.300q was given without a namespace", sa.Name)
 	case isNil(o.Client):
-		return misconfigured("pass a client", "the Kubernetes client is nil").About("auth.WithServiceAccount", "auth.WithClient")
+		return misconfigured("pass a client", "the Kubernetes client is nil").About("auth.WithServiceAccount",
+			"auth.WithClient")
 	}
 	return o.checkNames(*sa)
 }
@@ -158,7 +163,8 @@ func checkLifetime(d time.Duration) error {
 // regular expressions, which cost every hit 0.5 µs.
 func validNamespace(s string) bool { return validLabel(s) && len(s) <= 63 }
 
-// validServiceAccountName is a DNS subdomain of RFC 1123, whose labels may be as long as the whole.
+// validServiceAccountName is a DNS subdomain of RFC 1123, whose labels may be
+// as long as the whole.
 func validServiceAccountName(s string) bool {
 	if len(s) > 253 {
 		return false

@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Option sets one of the Options. Build options once and reuse them: they are safe for concurrent use.
+// Option sets one of the Options. Build options once and reuse them: they are
+// safe for concurrent use.
 type Option func(*Options)
 
 // Options are the options of one call. Callers pass them by the With functions,
@@ -28,9 +29,11 @@ type Options struct {
 	SubjectToken          SubjectTokenSource
 	SubjectServiceAccount *corev1.ServiceAccount
 	SubjectIssuer         SubjectIssuer // nil for the API server
-	// Annotations win over the ServiceAccount's. Providers find the result on the ServiceAccount that they get.
+	// Annotations win over the ServiceAccount's. Providers find the result on
+	// the ServiceAccount that they get.
 	Annotations map[string]string
-	// ControllerAnnotations are those of the controller's own identity with SubjectIssuer.
+	// ControllerAnnotations are those of the controller's own identity with
+	// SubjectIssuer.
 	ControllerAnnotations map[string]string
 
 	Cache          *cache.TokenCache    // nil for none
@@ -83,9 +86,11 @@ func (o *Options) owner() *cache.InvolvedObject {
 	return &o.InvolvedObject
 }
 
-// WithServiceAccount sets the ServiceAccount to act as, and the client that reads it and creates its tokens. The client
-// needs the verbs get on serviceaccounts (list and watch too if it reads through a cache) and create on
-// serviceaccounts/token. Nothing falls back to the controller's own identity then.
+// WithServiceAccount sets the ServiceAccount to act as, and the client that
+// reads it and creates its tokens. The client needs the verbs get on
+// serviceaccounts (list and watch too if it reads through a cache) and create
+// on serviceaccounts/token. Nothing falls back to the controller's own identity
+// then.
 func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Option {
 	return func(o *Options) {
 		o.ServiceAccount = &serviceAccount
@@ -93,7 +98,8 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Opt
 	}
 }
 
-// WithClient sets the client for the default ServiceAccount of the Settings, for calls that name none themselves.
+// WithClient sets the client for the default ServiceAccount of the Settings,
+// for calls that name none themselves.
 func WithClient(c KubernetesClient) Option { return func(o *Options) { o.Client = c } }
 
 // WithSubjectToken sets a source of tokens of serviceAccount, for callers that
@@ -124,7 +130,8 @@ func WithAnnotations(annotations map[string]string) Option {
 	return func(o *Options) { o.Annotations = annotations }
 }
 
-// WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node: the token expires with that object.
+// WithBoundObject binds the ServiceAccount's token to a Pod, Secret or Node:
+// the token expires with that object.
 func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 	return func(o *Options) { o.BoundObject = &ref }
 }
@@ -133,8 +140,9 @@ func WithBoundObject(ref authenticationv1.BoundObjectReference) Option {
 // token, at least 10 minutes. The API server may grant another one.
 func WithTokenLifetime(d time.Duration) Option { return func(o *Options) { o.TokenLifetime = d } }
 
-// WithCache sets the cache, nil for none, and the object that labels its metrics.
-// The object is the owner of the call unless [WithOwner] names another one.
+// WithCache sets the cache, nil for none, and the object that labels its
+// metrics. The object is the owner of the call unless [WithOwner] names another
+// one.
 //
 // A controller that reads ServiceAccounts of several clusters passes
 // [WithClusterID] too. Without it, ServiceAccounts of the same name and UID in
@@ -173,10 +181,12 @@ func WithOwner(owner cache.InvolvedObject) Option { return func(o *Options) { o.
 // WithPolicy sets what the controller allows its tenants.
 func WithPolicy(p Policy) Option { return func(o *Options) { o.setPolicy(&p) } }
 
-// WithSettings sets the controller-wide settings. They must not change after that.
+// WithSettings sets the controller-wide settings. They must not change after
+// that.
 func WithSettings(s *Settings) Option { return func(o *Options) { o.Settings = s } }
 
-// WithUsage sets the purpose of the credential, which picks the default ServiceAccount of the Settings.
+// WithUsage sets the purpose of the credential, which picks the default
+// ServiceAccount of the Settings.
 func WithUsage(u Usage) Option { return func(o *Options) { o.Usage = u } }
 
 // WithAudiences sets the audiences of the ServiceAccount's token instead of the
@@ -192,7 +202,8 @@ func WithScopes(scopes ...string) Option {
 	return func(o *Options) { o.Scopes = scopes }
 }
 
-// WithSTSRegion sets the region of the token service, for providers that have regions. Others ignore it.
+// WithSTSRegion sets the region of the token service, for providers that have
+// regions. Others ignore it.
 func WithSTSRegion(region string) Option { return func(o *Options) { o.STSRegion = region } }
 
 // WithSTSEndpoint sets the address of the token service. The provider accepts
@@ -217,7 +228,8 @@ func WithProxyURL(proxy url.URL) Option { return func(o *Options) { o.ProxyURL =
 // [WithProxyURL].
 func WithHTTPClient(c *http.Client) Option { return func(o *Options) { o.HTTPClient = c } }
 
-// WithCAData sets PEM certificates, at most 64 KiB, for credentials that include CA certificates.
+// WithCAData sets PEM certificates, at most 64 KiB, for credentials that
+// include CA certificates.
 func WithCAData(pem string) Option { return func(o *Options) { o.CAData = pem } }
 
 // WithClusterResource sets the full name of the cluster in the provider's API.
@@ -261,16 +273,17 @@ func WithProviderOption(key, value any) Option {
 // neither.
 func WithInvalidBefore(t time.Time) Option { return func(o *Options) { o.invalidateBefore(t) } }
 
-// invalidateBefore keeps the latest time, because a call and its adapter may both
-// know of a refusal.
+// invalidateBefore keeps the latest time, because a call and its adapter may
+// both know of a refusal.
 func (o *Options) invalidateBefore(t time.Time) {
 	if t.After(o.invalidBefore) {
 		o.invalidBefore = t
 	}
 }
 
-// WithAllowShellOut lets the provider run command-line tools, and programs that configuration files name, to find the
-// controller's own identity. Use it only in programs that a person runs.
+// WithAllowShellOut lets the provider run command-line tools, and programs that
+// configuration files name, to find the controller's own identity. Use it only
+// in programs that a person runs.
 func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
 
 // WithTracerProvider records OpenTelemetry spans of what is not cached:

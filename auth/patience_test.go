@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// newSlow returns a provider whose exchanges take seven seconds, and options for one of its ServiceAccounts.
+// newSlow returns a provider whose exchanges take seven seconds, and options
+// for one of its ServiceAccounts.
 func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
 	t.Helper()
 	k8s, provider := newCluster(), ownIdentity{newClouds()}
@@ -24,12 +25,15 @@ func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
 		return provider.token("tenant-a/app", ""), nil
 	}
 	tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
-	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(tokens, object("tenant-a"))}
+	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		auth.WithCache(tokens, object("tenant-a"))}
 }
 
-// A call leaves an exchange that takes too long. A call of an AccessTokenSource waits.
+// A call leaves an exchange that takes too long. A call of an AccessTokenSource
+// waits.
 func TestCallsHavePatience(t *testing.T) {
-	for kind, waits := range map[string]time.Duration{"access token": 5 * time.Second, "registry credentials": 5 * time.Second, "AccessTokenSource": 7 * time.Second} {
+	for kind, waits := range map[string]time.Duration{"access token": 5 * time.Second,
+		"registry credentials": 5 * time.Second, "AccessTokenSource": 7 * time.Second} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow, opts := newSlow(t)
@@ -50,7 +54,8 @@ func TestCallsHavePatience(t *testing.T) {
 	}
 }
 
-// A keychain and a rest.Config wait for their own context. The call that makes the config does not, nor does the authenticator of an object.
+// A keychain and a rest.Config wait for their own context. The call that makes
+// the config does not, nor does the authenticator of an object.
 func TestAdaptersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, opts := newSlow(t)
@@ -70,7 +75,8 @@ func TestAdaptersWait(t *testing.T) {
 
 		start := time.Now()
 		opts = append(opts, auth.WithClusterResource("c"))
-		if _, err := auth.GetClusterConfig(t.Context(), slow, opts...); !errors.Is(err, auth.ErrUnavailable) || time.Since(start) != 5*time.Second {
+		if _, err := auth.GetClusterConfig(t.Context(), slow, opts...); !errors.Is(err, auth.ErrUnavailable) ||
+			time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		time.Sleep(5 * time.Second)

@@ -182,13 +182,14 @@ func (s *resolved) checked(token Token, err error, jwt string) (cache.Minted, er
 	case isNil(token):
 		return cache.Minted{}, s.describe(unavailable("", "the provider returned no token and no error"))
 	case token.GetDuration() <= 0:
-		return cache.Minted{}, s.describe(unavailable("check that the clocks agree", "the provider returned a token that has expired"))
+		return cache.Minted{},
+			s.describe(unavailable("check that the clocks agree", "the provider returned a token that has expired"))
 	}
 	return cache.Minted{Token: token}, nil
 }
 
-// subjectToken returns a token of the subject that may be sent out. until bounds
-// the credential that is made of it; zero is no bound.
+// subjectToken returns a token of the subject that may be sent out. until
+// bounds the credential that is made of it; zero is no bound.
 func (s *resolved) subjectToken(ctx context.Context) (jwt string, until time.Time, err error) {
 	if s.opts.SubjectIssuer != nil {
 		return s.issueSubjectToken(ctx)
@@ -219,9 +220,11 @@ func (s *resolved) issueSubjectToken(ctx context.Context) (jwt string, until tim
 	case err != nil:
 		return "", until, err
 	case jwt == "":
-		return "", until, misconfigured("have the issuer return a token or an error", "the issuer of subject tokens returned none")
+		return "", until, misconfigured("have the issuer return a token or an error",
+			"the issuer of subject tokens returned none")
 	case strings.ContainsFunc(jwt, func(r rune) bool { return r <= ' ' || r > '~' }): // it may become a header
-		return "", until, misconfigured("have the source return the JWT alone", "the subject token holds characters that no JWT has")
+		return "", until, misconfigured("have the source return the JWT alone",
+			"the subject token holds characters that no JWT has")
 	case !until.IsZero() && !until.After(now):
 		return "", until, checkExpiry(until, now)
 	}
@@ -236,8 +239,8 @@ func (s *resolved) issueSubjectToken(ctx context.Context) (jwt string, until tim
 	return jwt, until, err
 }
 
-// unverifiedToken is the tenant of all tokens in hand without an owner: a forged
-// one could name any namespace and take its slots.
+// unverifiedToken is the tenant of all tokens in hand without an owner: a
+// forged one could name any namespace and take its slots.
 const unverifiedToken = "unverified token"
 
 // tenant returns the tenant whose slots in the cache an exchange takes. A value
@@ -272,7 +275,8 @@ func (o *Options) tenantOfCluster(derived bool) string {
 
 // traced calls f, in a span if there is a TracerProvider. The identity may be a
 // role that does not exist, but is no secret.
-func traced[T any](ctx context.Context, s *resolved, name string, f func(context.Context) (T, error)) (result T, err error) {
+func traced[T any](ctx context.Context, s *resolved, name string,
+	f func(context.Context) (T, error)) (result T, err error) {
 	if s.opts.TracerProvider == nil {
 		return f(ctx)
 	}

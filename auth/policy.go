@@ -23,11 +23,13 @@ import (
 // All calls share a Policy, so it must not be changed once it is in use. Its
 // functions run on the hot path and concurrently.
 type Policy struct {
-	// AllowCrossNamespace allows owner to use a ServiceAccount of another namespace. Nil never does.
+	// AllowCrossNamespace allows owner to use a ServiceAccount of another
+	// namespace. Nil never does.
 	AllowCrossNamespace func(owner cache.InvolvedObject, serviceAccount client.ObjectKey) bool
 
-	// Authorize has the last word on every credential: an error refuses it, with ErrDenied and the error's text.
-	// Nil allows whatever the rest of the Policy does.
+	// Authorize has the last word on every credential: an error refuses it,
+	// with ErrDenied and the error's text. Nil allows whatever the rest of the
+	// Policy does.
 	Authorize func(ctx context.Context, request AuthorizeRequest) error
 
 	// RequireServiceAccount refuses objects that name no ServiceAccount, with
@@ -113,7 +115,8 @@ type AuthorizeRequest struct {
 	// Annotations are those of WithAnnotations, which win over the
 	// ServiceAccount's. The hook must not change or keep the map.
 	Annotations map[string]string
-	// Subject is the claim sub of the token that the SubjectIssuer of the call issues. It is empty without one.
+	// Subject is the claim sub of the token that the SubjectIssuer of the call
+	// issues. It is empty without one.
 	Subject string
 	// SubjectIdentity names the identity that the annotations request of that
 	// issuer, if Subject does not: SubjectClaims.Identity.
@@ -125,15 +128,18 @@ type AuthorizeRequest struct {
 	// order, such as role ARNs. The credential is that of the last one. The
 	// hook must not change or keep the slice.
 	Chain []string
-	// Audiences are those of the Kubernetes token. The hook must not change or keep the slice.
+	// Audiences are those of the Kubernetes token. The hook must not change or
+	// keep the slice.
 	Audiences []string
 }
 
-// ClusterRequest is one use of the controller's own identity for a cluster, on behalf of an object.
+// ClusterRequest is one use of the controller's own identity for a cluster, on
+// behalf of an object.
 type ClusterRequest struct {
 	// Owner is the object on whose behalf the credential is needed.
 	Owner cache.InvolvedObject
-	// Resource is the cluster's full name in the provider's API. It is empty if only the address names the cluster.
+	// Resource is the cluster's full name in the provider's API. It is empty if
+	// only the address names the cluster.
 	Resource string
 	// Address is the canonical address of the cluster's API server
 	// (ParseClusterAddress). It is empty if the provider's API supplies it.
@@ -162,7 +168,8 @@ func (p *Policy) checkAudience(audience string) error {
 		return misconfigured("give the name of the service that accepts the token", "an audience is empty")
 	}
 	if !p.AllowAnyAudience && !slices.Contains(p.Audiences, audience) {
-		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q", audience).
+		e := denied("add it to the policy if tenants may choose it", "the policy does not list the audience %.300q",
+			audience).
 			About("auth.Policy.Audiences")
 		e.Cause = provider.CauseAudienceNotAllowed
 		return e
@@ -170,11 +177,13 @@ func (p *Policy) checkAudience(audience string) error {
 	return nil
 }
 
-// checkAudiences checks the audiences that the token will have, also those of the provider.
+// checkAudiences checks the audiences that the token will have, also those of
+// the provider.
 func (p *Policy) checkAudiences(audiences []string) error {
 	if len(audiences) == 0 {
 		// Without an audience the API server issues a token for itself.
-		return misconfigured("set the audience", "there is no audience for the ServiceAccount token").About("auth.WithAudiences")
+		return misconfigured("set the audience",
+			"there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 	}
 	for _, audience := range audiences {
 		if audience == "" {
@@ -194,16 +203,19 @@ func (p *Policy) checkProxy(owner *cache.InvolvedObject, proxy *url.URL) error {
 	if p.AllowProxy == nil || p.AllowProxy(*owner, *proxy) {
 		return nil
 	}
-	return denied("use another proxy or none, or have the policy allow it", "the proxy %.300q is not allowed", proxy.Host).About("auth.Policy.AllowProxy")
+	return denied("use another proxy or none, or have the policy allow it", "the proxy %.300q is not allowed",
+		proxy.Host).About("auth.Policy.AllowProxy")
 }
 
-// checkCluster refuses clusters for the controller's own identity unless AllowCluster allows them.
+// checkCluster refuses clusters for the controller's own identity unless
+// AllowCluster allows them.
 func (p *Policy) checkCluster(r *ClusterRequest) error {
 	if p.AllowCluster != nil && p.AllowCluster(*r) {
 		return nil
 	}
 	return denied("name a ServiceAccount, or have the policy allow the cluster",
-		"%s %q may not use the controller's own identity for %s", cmp.Or(r.Owner.Kind, "the object"), r.Owner.Name, r.cluster()).
+		"%s %q may not use the controller's own identity for %s", cmp.Or(r.Owner.Kind, "the object"), r.Owner.Name,
+		r.cluster()).
 		About("auth.Policy.AllowCluster")
 }
 
@@ -222,17 +234,20 @@ func (r *ClusterRequest) cluster() string {
 	return text
 }
 
-// checkNamespace refuses ServiceAccounts outside the owner's namespace unless AllowCrossNamespace allows them.
+// checkNamespace refuses ServiceAccounts outside the owner's namespace unless
+// AllowCrossNamespace allows them.
 func (p *Policy) checkNamespace(owner *cache.InvolvedObject, serviceAccount client.ObjectKey) error {
 	return checkOwned(owner, serviceAccount, "ServiceAccount", "auth.Policy.AllowCrossNamespace", p.AllowCrossNamespace)
 }
 
-// checkConfigMap refuses ConfigMaps outside the owner's namespace unless AllowConfigMap allows them.
+// checkConfigMap refuses ConfigMaps outside the owner's namespace unless
+// AllowConfigMap allows them.
 func (p *Policy) checkConfigMap(owner *cache.InvolvedObject, configMap client.ObjectKey) error {
 	return checkOwned(owner, configMap, "ConfigMap", "auth.Policy.AllowConfigMap", p.AllowConfigMap)
 }
 
-// checkOwned fails closed: without a namespaced owner, no namespace is the right one.
+// checkOwned fails closed: without a namespaced owner, no namespace is the
+// right one.
 func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, option string,
 	allow func(cache.InvolvedObject, client.ObjectKey) bool) error {
 	if owner.Namespace == key.Namespace && owner.Namespace != "" {
@@ -243,7 +258,8 @@ func checkOwned(owner *cache.InvolvedObject, key client.ObjectKey, kind, option 
 	}
 	if owner.Namespace == "" {
 		return misconfigured("name the object, or have the policy allow the "+kind,
-			"the object that uses the %s is unknown, or has no namespace", kind).About("auth.WithOwner", "auth.WithCache", option)
+			"the object that uses the %s is unknown, or has no namespace", kind).About("auth.WithOwner", "auth.WithCache",
+			option)
 	}
 	return denied("name a "+kind+" of the object's own namespace, or have the policy allow it",
 		"it lies in namespace %q, but %s %q that names it lies in %q", key.Namespace,

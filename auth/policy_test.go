@@ -53,12 +53,14 @@ func (silent) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Op
 
 func (silent) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) { return "", nil }
 
-func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount, *provider.Options) (auth.Token, error) {
+func (p silent) NewTokenForServiceAccount(context.Context, string, *corev1.ServiceAccount,
+	*provider.Options) (auth.Token, error) {
 	p.t.Error("an exchange was made")
 	return nil, errors.New("silent")
 }
 
-// Mistakes in the options are reported before any network call, with problem and remedy.
+// Mistakes in the options are reported before any network call, with problem
+// and remedy.
 func TestOptionsThatCannotWork(t *testing.T) {
 	owner := auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
@@ -71,25 +73,34 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		reason provider.Reason
 		want   []string
 	}{
-		"name without namespace": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Name: "app"}, offline{t: t})},
+		"name without namespace": {
+			[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Name: "app"}, offline{t: t})},
 			auth.ErrMisconfigured, []string{`"app"`, "without a namespace"}},
-		"namespace without name": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a"}, offline{t: t})},
+		"namespace without name": {
+			[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a"}, offline{t: t})},
 			auth.ErrMisconfigured, []string{`"tenant-a"`, "without a name"}},
 		"empty reference": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{}, offline{t: t})},
 			auth.ErrMisconfigured, []string{"without a name"}},
-		"path in the name": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "../tenant-b"}, offline{t: t})},
+		"path in the name": {[]auth.Option{owner,
+			auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "../tenant-b"}, offline{t: t})},
 			auth.ErrMisconfigured, []string{`"../tenant-b"`}},
-		"namespace too long": {[]auth.Option{owner, auth.WithServiceAccount(client.ObjectKey{Namespace: strings.Repeat("a", 64), Name: "app"}, offline{t: t})},
+		"namespace too long": {[]auth.Option{owner,
+			auth.WithServiceAccount(client.ObjectKey{Namespace: strings.Repeat("a", 64), Name: "app"}, offline{t: t})},
 			auth.ErrMisconfigured, []string{"not a valid name"}},
 		"nil client": {[]auth.Option{owner, auth.WithServiceAccount(key, nil)},
 			auth.ErrMisconfigured, []string{"client is nil"}},
 		"no owner": {[]auth.Option{auth.WithServiceAccount(key, offline{t: t})},
 			auth.ErrMisconfigured, []string{"WithOwner"}},
-		"another namespace": {[]auth.Option{auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-b", Name: "thief"}), auth.WithServiceAccount(key, offline{t: t})},
+		"another namespace": {
+			[]auth.Option{auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-b", Name: "thief"}),
+				auth.WithServiceAccount(key, offline{t: t})},
 			auth.ErrDenied, []string{`"tenant-a"`, `"tenant-b"`, `Bucket "thief"`}},
-		"involved object of another namespace": {[]auth.Option{auth.WithCache(nil, cache.InvolvedObject{Namespace: "tenant-b", Name: "thief"}), auth.WithServiceAccount(key, offline{t: t})},
+		"involved object of another namespace": {
+			[]auth.Option{auth.WithCache(nil, cache.InvolvedObject{Namespace: "tenant-b", Name: "thief"}),
+				auth.WithServiceAccount(key, offline{t: t})},
 			auth.ErrDenied, []string{`"tenant-b"`}},
-		"audience that the controller does not list": {with(auth.WithAudiences("vault")), auth.ErrDenied, []string{`"vault"`, "Policy.Audiences"}},
+		"audience that the controller does not list": {with(auth.WithAudiences("vault")), auth.ErrDenied,
+			[]string{`"vault"`, "Policy.Audiences"}},
 		"empty audience":  {with(auth.WithAudiences("")), auth.ErrMisconfigured, []string{"audience is empty"}},
 		"empty scope":     {with(auth.WithScopes("")), auth.ErrMisconfigured, []string{"scope is empty"}},
 		"lifetime of 1 m": {with(auth.WithTokenLifetime(time.Minute)), auth.ErrMisconfigured, []string{"1m0s", "10m"}},
@@ -98,20 +109,28 @@ func TestOptionsThatCannotWork(t *testing.T) {
 			[]string{"ObjectLevelWorkloadIdentity"}},
 		"token and client": {with(auth.WithSubjectToken(auth.NewStaticTokenSource("t"), subject)), auth.ErrMisconfigured,
 			[]string{"WithSubjectToken"}},
-		"no token source": {[]auth.Option{auth.WithSubjectToken(nil, subject)}, auth.ErrMisconfigured, []string{"source of subject tokens is nil"}},
-		"empty token":     {[]auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(""), subject)}, auth.ErrMisconfigured, []string{"subject token is empty"}},
-		"default account without an owner": {[]auth.Option{auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
+		"no token source": {[]auth.Option{auth.WithSubjectToken(nil, subject)}, auth.ErrMisconfigured,
+			[]string{"source of subject tokens is nil"}},
+		"empty token": {[]auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(""), subject)},
+			auth.ErrMisconfigured, []string{"subject token is empty"}},
+		"default account without an owner": {[]auth.Option{auth.WithClient(offline{t: t}),
+			auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
 			auth.ErrMisconfigured, []string{`"def"`, "WithOwner"}},
-		"default account without a client": {[]auth.Option{owner, auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
+		"default account without a client": {
+			[]auth.Option{owner,
+				auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "def"})},
 			auth.ErrMisconfigured, []string{"client is nil"}},
-		"default account with the gate off": {[]auth.Option{owner, auth.WithClient(offline{t: t}), auth.WithSettings(&auth.Settings{DefaultServiceAccount: "def"})},
-			auth.ErrMisconfigured, []string{`the default ServiceAccount for access tokens is "def"`, "ObjectLevelWorkloadIdentity", "auth.Settings.DefaultServiceAccount"}},
+		"default account with the gate off": {[]auth.Option{owner, auth.WithClient(offline{t: t}),
+			auth.WithSettings(&auth.Settings{DefaultServiceAccount: "def"})},
+			auth.ErrMisconfigured, []string{`the default ServiceAccount for access tokens is "def"`,
+				"ObjectLevelWorkloadIdentity", "auth.Settings.DefaultServiceAccount"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
 			testenv.CheckError(t, err, tc.reason, tc.want...)
 			var e *auth.Error
-			if gate := strings.Contains(err.Error(), "ObjectLevelWorkloadIdentity"); gate && (!errors.As(err, &e) || e.Cause != "FeatureGateOff") {
+			if gate := strings.Contains(err.Error(), "ObjectLevelWorkloadIdentity"); gate &&
+				(!errors.As(err, &e) || e.Cause != "FeatureGateOff") {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -130,7 +149,8 @@ func TestNilProvider(t *testing.T) {
 	}
 }
 
-// The hook hears everything that a decision could need, for the controller's own identity too, and its word is final.
+// The hook hears everything that a decision could need, for the controller's
+// own identity too, and its word is final.
 func TestAuthorizeHook(t *testing.T) {
 	var got auth.AuthorizeRequest
 	policy := auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
@@ -165,14 +185,18 @@ func TestFlags(t *testing.T) {
 	fs := pflag.NewFlagSet("controller", pflag.ContinueOnError)
 	s.BindFlags(fs)
 	err := fs.Parse([]string{"--feature-gates=ObjectLevelWorkloadIdentity=true", "--default-service-account=a",
-		"--default-kubeconfig-service-account=b", "--default-decryption-service-account=c", "--token-cache-max-size=10", "--token-cache-max-duration=10m",
+		"--default-kubeconfig-service-account=b", "--default-decryption-service-account=c", "--token-cache-max-size=10",
+		"--token-cache-max-duration=10m",
 		"--token-minimum-lifetime=5m"})
-	want := auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "a", DefaultKubeConfigServiceAccount: "b",
-		DefaultDecryptionServiceAccount: "c", MinimumLifetime: 5 * time.Minute, TokenCache: cache.Flags{MaxSize: 10, MaxDuration: 10 * time.Minute}}
+	want := auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "a",
+		DefaultKubeConfigServiceAccount: "b",
+		DefaultDecryptionServiceAccount: "c", MinimumLifetime: 5 * time.Minute,
+		TokenCache: cache.Flags{MaxSize: 10, MaxDuration: 10 * time.Minute}}
 	if err != nil || s != want || s.Validate() != nil {
 		t.Errorf("got %+v, %v, %v", s, err, s.Validate())
 	}
-	for _, arg := range []string{"--feature-gates=Other=true", "--feature-gates=ObjectLevelWorkloadIdentity=perhaps", "--token-cache-max-size=x"} {
+	for _, arg := range []string{"--feature-gates=Other=true", "--feature-gates=ObjectLevelWorkloadIdentity=perhaps",
+		"--token-cache-max-size=x"} {
 		if err := fs.Parse([]string{arg}); err == nil {
 			t.Errorf("%s was accepted", arg)
 		}
@@ -206,7 +230,8 @@ func TestFlagsOfAController(t *testing.T) {
 	if got := names(some); !slices.Equal(got, []string{auth.FlagDefaultServiceAccount, cache.FlagMaxSize}) {
 		t.Errorf("got %q", got)
 	}
-	want := []string{auth.FlagDefaultDecryptionServiceAccount, auth.FlagDefaultKubeConfigServiceAccount, auth.FlagDefaultServiceAccount, auth.FlagFeatureGates,
+	want := []string{auth.FlagDefaultDecryptionServiceAccount, auth.FlagDefaultKubeConfigServiceAccount,
+		auth.FlagDefaultServiceAccount, auth.FlagFeatureGates,
 		cache.FlagMaxDuration, cache.FlagMaxSize, auth.FlagMinimumLifetime}
 	if got := names(all); !slices.Equal(got, want) || s.MinimumLifetime != auth.DefaultMinimumLifetime {
 		t.Errorf("got %q, %s", got, s.MinimumLifetime)
@@ -262,8 +287,8 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 			}
 		})
 	}
-	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}), auth.WithOwner(object("tenant-a")),
-		at("vault.internal:8200"), refuse)
+	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}),
+		auth.WithOwner(object("tenant-a")), at("vault.internal:8200"), refuse)
 	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }
 

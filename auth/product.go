@@ -6,8 +6,8 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// derivation resolves what is particular to a kind of credential that is made of
-// access tokens. It uses no network.
+// derivation resolves what is particular to a kind of credential that is made
+// of access tokens. It uses no network.
 type derivation func(p Provider, o *Options) (*product, error)
 
 // product is a credential that is made of access tokens.
@@ -17,8 +17,8 @@ type product struct {
 	make   func(ctx context.Context, tokens []Token, opts *provider.Options) (Token, error)
 }
 
-// newProduct returns the product for a repository. input and err are the results
-// of the provider's Parse method.
+// newProduct returns the product for a repository. input and err are the
+// results of the provider's Parse method.
 func newProduct[T Token](kind string, p Provider, o *Options, input string, err error,
 	options func(string, *provider.Options) ([]provider.Option, error),
 	combine func(context.Context, string, Token, *provider.Options) (T, error)) (*product, error) {
@@ -26,7 +26,8 @@ func newProduct[T Token](kind string, p Provider, o *Options, input string, err 
 		return nil, err
 	}
 	if input == "" {
-		return nil, misconfigured("return the input from its Parse method", "the provider %q returned neither input nor error", p.GetName())
+		return nil, misconfigured("return the input from its Parse method",
+			"the provider %q returned neither input nor error", p.GetName())
 	}
 	list, err := options(input, &o.Options)
 	return &product{inputs: [][2]string{{kind, input}}, lists: [][]provider.Option{list},

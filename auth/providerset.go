@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// ProviderSet picks providers by name, as users write it in their objects. It holds the values it was given and
-// nothing else, and is safe for concurrent use.
+// ProviderSet picks providers by name, as users write it in their objects. It
+// holds the values it was given and nothing else, and is safe for concurrent
+// use.
 type ProviderSet struct {
 	providers []Provider
 }
 
-// NewProviderSet returns the set of the given providers. Their names must be different and not empty.
+// NewProviderSet returns the set of the given providers. Their names must be
+// different and not empty.
 func NewProviderSet(providers ...Provider) (*ProviderSet, error) {
 	set := &ProviderSet{}
 	for _, p := range providers {

@@ -31,11 +31,13 @@ func registryOf(artifactRepository string) derivation {
 			return nil, incapable(p, "artifact registries")
 		}
 		input, err := r.ParseArtifactRepository(artifactRepository, &o.Options)
-		return newProduct("registry", p, o, input, err, r.GetAccessTokenOptionsForArtifactRepository, r.NewArtifactRegistryCredentials)
+		return newProduct("registry", p, o, input, err, r.GetAccessTokenOptionsForArtifactRepository,
+			r.NewArtifactRegistryCredentials)
 	}
 }
 
-// Keychain is a keychain of go-containerregistry for the registries of its providers. It is safe for concurrent use.
+// Keychain is a keychain of go-containerregistry for the registries of its
+// providers. It is safe for concurrent use.
 type Keychain struct {
 	// Strict makes Resolve fail for a registry that no provider knows, instead
 	// of anonymous access. Set it before the first use.
@@ -89,8 +91,8 @@ func (k *Keychain) ResolveContext(ctx context.Context, target authn.Resource) (a
 	case err != nil:
 		return nil, err
 	case provider == nil && k.Strict:
-		err := misconfigured("use a registry of one of them, or no provider for this one", "the registry %.300q belongs to none of the providers %q",
-			target.RegistryStr(), k.providers.Names())
+		err := misconfigured("use a registry of one of them, or no provider for this one",
+			"the registry %.300q belongs to none of the providers %q", target.RegistryStr(), k.providers.Names())
 		return nil, describe(err, "", opRegistry, o.subject())
 	case provider == nil:
 		return authn.Anonymous, nil
@@ -144,7 +146,8 @@ var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 //
 //	image, err := remote.Image(ref, remote.WithAuth(auth.NewRegistryAuthenticator(provider, ref.Context().Name(), opts...)), remote.WithContext(ctx))
 func NewRegistryAuthenticator(provider Provider, artifactRepository string, opts ...Option) *RegistryAuthenticator {
-	// A reconciler tries a pull again, so a service that hangs holds none of its workers.
+	// A reconciler tries a pull again, so a service that hangs holds none of
+	// its workers.
 	return &RegistryAuthenticator{provider: provider, registry: artifactRepository,
 		adapter: newAdapter(provider, opts), ofCall: []Option{impatient}}
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// demandingRegistry is a registry that requires the credential of tenant-a, and counts the requests by credential.
+// demandingRegistry is a registry that requires the credential of tenant-a, and
+// counts the requests by credential.
 type demandingRegistry struct {
 	http.Handler
 	refused, credentials atomic.Int64
@@ -55,7 +56,8 @@ func dialTo(server *httptest.Server) http.RoundTripper {
 	return transport
 }
 
-// A real push and pull, with the credential of the provider that knows the registry, and none for the others.
+// A real push and pull, with the credential of the provider that knows the
+// registry, and none for the others.
 func TestKeychain(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
@@ -84,7 +86,8 @@ func TestKeychain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				remoteOpts := []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(rt), remote.WithContext(t.Context())}
+				remoteOpts := []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(rt),
+					remote.WithContext(t.Context())}
 				if err := remote.Write(ref, image, remoteOpts...); err != nil {
 					return err
 				}
@@ -99,7 +102,8 @@ func TestKeychain(t *testing.T) {
 				t.Error(err)
 			}
 			before := provider.derived.Load()
-			if err := push(strings.TrimPrefix(otherServer.URL, "http://")+"/app:v1", http.DefaultTransport, name.Insecure); err != nil {
+			if err := push(strings.TrimPrefix(otherServer.URL, "http://")+"/app:v1", http.DefaultTransport,
+				name.Insecure); err != nil {
 				t.Error(err)
 			}
 			if provider.derived.Load() != before || other.credentials.Load() != 0 {
@@ -146,10 +150,12 @@ type named struct {
 
 func (n named) GetName() string { return n.name }
 
-// An authenticator of a provider that an object names fails for a foreign registry, and so does a strict keychain.
+// An authenticator of a provider that an object names fails for a foreign
+// registry, and so does a strict keychain.
 func TestForeignRegistries(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
-	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	providers := newSet(t, named{provider, "clouds"})
 	keychain := auth.NewKeychain(providers, opts...)
 	keychain.Strict = true
@@ -185,7 +191,8 @@ func TestForeignRegistries(t *testing.T) {
 func TestRegistryAuthenticatorInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
-		a := auth.NewRegistryAuthenticator(provider, "r.example.com/app", auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
+		a := auth.NewRegistryAuthenticator(provider, "r.example.com/app",
+			auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 			auth.WithCache(testenv.Cache(t), object("tenant-a")))
 		testenv.CheckInvalidate(t, a, func() (string, error) {
 			config, err := a.Authorization()

@@ -18,9 +18,9 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// resolved is a call whose options, Policy and ServiceAccount have been checked.
-// Only resolve writes to it. Nothing does afterwards, because plans and
-// exchanges, which may outlive the call, share it.
+// resolved is a call whose options, Policy and ServiceAccount have been
+// checked. Only resolve writes to it. Nothing does afterwards, because plans
+// and exchanges, which may outlive the call, share it.
 type resolved struct {
 	operation string
 	provider  Provider
@@ -44,8 +44,8 @@ type resolved struct {
 	read    corev1.ServiceAccount
 }
 
-// resolve checks everything that a cached credential depends on too. It uses the
-// network only to read the ServiceAccount and the caller's own token.
+// resolve checks everything that a cached credential depends on too. It uses
+// the network only to read the ServiceAccount and the caller's own token.
 func (s *resolved) resolve(ctx context.Context, derive derivation) (err error) {
 	if s.provider == nil {
 		return misconfigured("pass a provider, or pick one from a ProviderSet", "the provider is nil")
@@ -117,7 +117,8 @@ func (o *Options) checkOwner() error {
 	return o.Policy.checkNamespace(owner, o.subject())
 }
 
-// subject names the ServiceAccount. It is empty for the controller's own identity.
+// subject names the ServiceAccount. It is empty for the controller's own
+// identity.
 func (o *Options) subject() client.ObjectKey {
 	switch {
 	case o.ServiceAccount != nil:
@@ -128,8 +129,9 @@ func (o *Options) subject() client.ObjectKey {
 	return client.ObjectKey{}
 }
 
-// readSubject returns the subject with the caller's annotations, and nil for the
-// controller's own identity. into is memory for a ServiceAccount that is read.
+// readSubject returns the subject with the caller's annotations, and nil for
+// the controller's own identity. into is memory for a ServiceAccount that is
+// read.
 func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) (sa *corev1.ServiceAccount, err error) {
 	switch {
 	case o.SubjectServiceAccount != nil:
@@ -139,7 +141,8 @@ func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) 
 	case o.ServiceAccount != nil:
 		sa = into
 		err = o.readCurrent(ctx, o.Client, sa)
-		// The provider sees what was asked for, whatever kind of reader filled it in.
+		// The provider sees what was asked for, whatever kind of reader filled
+		// it in.
 		sa.Name, sa.Namespace = o.ServiceAccount.Name, o.ServiceAccount.Namespace
 	case o.SubjectIssuer != nil:
 		sa = &corev1.ServiceAccount{}
@@ -172,7 +175,8 @@ func (o *Options) checkTokenRequest(ctx context.Context, sa *corev1.ServiceAccou
 	}
 	for _, uid := range []types.UID{sa.UID, r.ServiceAccount.UID} {
 		if uid != "" && uid != current.UID {
-			return denied("pass the ServiceAccount as it is now", "the ServiceAccount was re-created: its UID is %q instead of %q", current.UID, uid)
+			return denied("pass the ServiceAccount as it is now",
+				"the ServiceAccount was re-created: its UID is %q instead of %q", current.UID, uid)
 		}
 	}
 	sa.UID = current.UID // in the key of tokens and credentials
@@ -286,7 +290,8 @@ func (s *resolved) callersToken(ctx context.Context) (redact.Secret, error) {
 	case err != nil:
 		return redact.Secret{}, err
 	case jwt == "":
-		return redact.Secret{}, misconfigured("have the source return a token or an error", "the source of subject tokens returned none")
+		return redact.Secret{}, misconfigured("have the source return a token or an error",
+			"the source of subject tokens returned none")
 	case expiry.IsZero():
 		claims, err := parseClaims(jwt)
 		if err != nil {
@@ -301,7 +306,8 @@ func (s *resolved) describe(err error) error {
 	return describe(err, s.name, s.operation, s.opts.subject())
 }
 
-// isNil also finds a nil pointer in an interface, which providers return by mistake.
+// isNil also finds a nil pointer in an interface, which providers return by
+// mistake.
 func isNil(v any) bool {
 	if v == nil {
 		return true

@@ -18,7 +18,8 @@ import (
 // [Settings.ObjectLevelWorkloadIdentity].
 const FeatureGateObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
 
-// Names of flags, for Settings.BindFlags. Package cache has those of the token cache.
+// Names of flags, for Settings.BindFlags. Package cache has those of the token
+// cache.
 const (
 	FlagFeatureGates                    = "feature-gates"
 	FlagDefaultServiceAccount           = "default-service-account"
@@ -34,24 +35,30 @@ const DefaultMinimumLifetime = 10 * time.Minute
 // name ServiceAccounts, there are no defaults and nothing is cached. Pass
 // Settings with [WithSettings] and do not change them after that.
 type Settings struct {
-	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. If it is off, such a call fails with ErrMisconfigured.
+	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. If it is
+	// off, such a call fails with ErrMisconfigured.
 	ObjectLevelWorkloadIdentity bool
-	// DefaultServiceAccount is the name of the ServiceAccount, in the namespace of the owner, for access tokens of
-	// objects that name none. Empty: the controller's own identity.
+	// DefaultServiceAccount is the name of the ServiceAccount, in the namespace
+	// of the owner, for access tokens of objects that name none. Empty: the
+	// controller's own identity.
 	DefaultServiceAccount string
-	// DefaultKubeConfigServiceAccount is the same for access to remote clusters.
+	// DefaultKubeConfigServiceAccount is the same for access to remote
+	// clusters.
 	DefaultKubeConfigServiceAccount string
 	// DefaultDecryptionServiceAccount is the same for decryption.
 	DefaultDecryptionServiceAccount string
-	// MinimumLifetime applies to calls of GetAccessToken, GetArtifactRegistryCredentials and GetGitCredentials without
-	// WithMinimumLifetime, whose callers often keep the credential for a reconciliation. Access to clusters, the Keychain and adapters of
-	// SDKs ask again by themselves. 0 means none.
+	// MinimumLifetime applies to calls of GetAccessToken,
+	// GetArtifactRegistryCredentials and GetGitCredentials without
+	// WithMinimumLifetime, whose callers often keep the credential for a
+	// reconciliation. Access to clusters, the Keychain and adapters of SDKs ask
+	// again by themselves. 0 means none.
 	MinimumLifetime time.Duration
 	// TokenCache sizes the token cache; TokenCache.New builds it.
 	TokenCache cache.Flags
 }
 
-// BindFlags adds flags of the settings to fs: those with the given names, or all without names. It panics at a name that is no flag.
+// BindFlags adds flags of the settings to fs: those with the given names, or
+// all without names. It panics at a name that is no flag.
 //
 //	--feature-gates                        ObjectLevelWorkloadIdentity=true|false
 //	--default-service-account              name
@@ -61,7 +68,8 @@ type Settings struct {
 //	--token-cache-max-size                 entries, 0 (the default) for no cache
 //	--token-cache-max-duration             at most 1h, the default
 //
-// A controller with feature gates of its own defines --feature-gates first and sets ObjectLevelWorkloadIdentity itself.
+// A controller with feature gates of its own defines --feature-gates first and
+// sets ObjectLevelWorkloadIdentity itself.
 func (s *Settings) BindFlags(fs *pflag.FlagSet, names ...string) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.define(all)
@@ -79,12 +87,15 @@ func (s *Settings) BindFlags(fs *pflag.FlagSet, names ...string) {
 }
 
 func (s *Settings) define(fs *pflag.FlagSet) {
-	fs.Var((*gateFlag)(s), FlagFeatureGates, "Comma-separated list of feature gates. Known: "+FeatureGateObjectLevelWorkloadIdentity+"=true|false.")
+	fs.Var((*gateFlag)(s), FlagFeatureGates,
+		"Comma-separated list of feature gates. Known: "+FeatureGateObjectLevelWorkloadIdentity+"=true|false.")
 	fs.StringVar(&s.DefaultServiceAccount, FlagDefaultServiceAccount, s.DefaultServiceAccount,
 		"ServiceAccount for objects that name none, in the namespace of the object.")
-	fs.StringVar(&s.DefaultKubeConfigServiceAccount, FlagDefaultKubeConfigServiceAccount, s.DefaultKubeConfigServiceAccount,
+	fs.StringVar(&s.DefaultKubeConfigServiceAccount, FlagDefaultKubeConfigServiceAccount,
+		s.DefaultKubeConfigServiceAccount,
 		"ServiceAccount for access to remote clusters of objects that name none, in the namespace of the object.")
-	fs.StringVar(&s.DefaultDecryptionServiceAccount, FlagDefaultDecryptionServiceAccount, s.DefaultDecryptionServiceAccount,
+	fs.StringVar(&s.DefaultDecryptionServiceAccount, FlagDefaultDecryptionServiceAccount,
+		s.DefaultDecryptionServiceAccount,
 		"ServiceAccount for decryption of objects that name none, in the namespace of the object.")
 	fs.DurationVar(&s.MinimumLifetime, FlagMinimumLifetime, cmp.Or(s.MinimumLifetime, DefaultMinimumLifetime),
 		"Time that a cached credential is still valid when it is used. At most three quarters of its lifetime count.")
@@ -104,13 +115,15 @@ func (s *Settings) Validate() error {
 		}
 	}
 	if s.MinimumLifetime < 0 {
-		return misconfigured("pass a time that is not negative", "the minimum lifetime of cached credentials is %s", s.MinimumLifetime).
+		return misconfigured("pass a time that is not negative", "the minimum lifetime of cached credentials is %s",
+			s.MinimumLifetime).
 			About("auth.Settings.MinimumLifetime")
 	}
 	return s.TokenCache.Validate()
 }
 
-// gateOff blames the setting that names the ServiceAccount, or the object if there is none.
+// gateOff blames the setting that names the ServiceAccount, or the object if
+// there is none.
 func gateOff(d defaultAccount) *Error {
 	e := misconfigured("enable the feature gate "+FeatureGateObjectLevelWorkloadIdentity+" in the controller",
 		"the controller does not let objects name ServiceAccounts").About("auth.Settings.ObjectLevelWorkloadIdentity")
@@ -142,9 +155,11 @@ func (s *Settings) defaultServiceAccount(u Usage) defaultAccount {
 	case s == nil:
 		return defaultAccount{}
 	case u == UsageKubeConfig:
-		return defaultAccount{s.DefaultKubeConfigServiceAccount, "auth.Settings.DefaultKubeConfigServiceAccount", "remote clusters"}
+		return defaultAccount{s.DefaultKubeConfigServiceAccount, "auth.Settings.DefaultKubeConfigServiceAccount",
+			"remote clusters"}
 	case u == UsageDecryption:
-		return defaultAccount{s.DefaultDecryptionServiceAccount, "auth.Settings.DefaultDecryptionServiceAccount", "decryption"}
+		return defaultAccount{s.DefaultDecryptionServiceAccount, "auth.Settings.DefaultDecryptionServiceAccount",
+			"decryption"}
 	}
 	return defaultAccount{s.DefaultServiceAccount, "auth.Settings.DefaultServiceAccount", "access tokens"}
 }

@@ -48,8 +48,8 @@ func newAdapter(provider Provider, opts []Option) *adapter {
 	return a
 }
 
-// maxOwnTokens bounds the credentials that an adapter keeps itself: those of one
-// subject, whose annotations may change, for a few registries or scopes.
+// maxOwnTokens bounds the credentials that an adapter keeps itself: those of
+// one subject, whose annotations may change, for a few registries or scopes.
 const maxOwnTokens = 64
 
 // newOwnCache needs no Close: it has a goroutine only during an exchange.
@@ -58,8 +58,8 @@ func newOwnCache() *cache.TokenCache {
 	return c
 }
 
-// complete ends the options of a call. The adapter's callers wait for as long as
-// their contexts allow, because clients of SDKs do not come back.
+// complete ends the options of a call. The adapter's callers wait for as long
+// as their contexts allow, because clients of SDKs do not come back.
 func (a *adapter) complete(o *Options) {
 	o.patient, o.renews = true, true
 	if o.private = !o.Cache.Enabled(); o.private {

@@ -11,7 +11,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// The controller's own token is found again; once it is gone there is a new one.
+// The controller's own token is found again; once it is gone there is a new
+// one.
 func TestAccessTokenSourceOfTheController(t *testing.T) {
 	provider, tokens := &exchange{}, testenv.Cache(t)
 	source := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, object("flux-system")))
@@ -23,7 +24,9 @@ func TestAccessTokenSourceOfTheController(t *testing.T) {
 		t.Error("the source and GetAccessToken do not share a place in the cache")
 	}
 	var again auth.Token
-	if n := testing.AllocsPerRun(100, func() { again, err = source.Token(t.Context()) }); n != 0 || err != nil || again != first {
+	if n := testing.AllocsPerRun(100, func() {
+		again, err = source.Token(t.Context())
+	}); n != 0 || err != nil || again != first {
 		t.Errorf("a hit makes %v allocations, %v", n, err)
 	}
 	tokens.Purge()
@@ -37,7 +40,8 @@ func TestAccessTokenSourceOfTheController(t *testing.T) {
 func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
-	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
+	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(key, k8s),
+		auth.WithCache(tokens, object("tenant-a")))
 	for range 2 {
 		if _, err := source.Token(t.Context()); err != nil {
 			t.Fatal(err)

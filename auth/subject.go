@@ -30,7 +30,8 @@ type SubjectTokenSource interface {
 	Token(ctx context.Context, audiences []string) (jwt string, expiry time.Time, err error)
 }
 
-// NewStaticTokenSource returns a source for a token that the caller already holds.
+// NewStaticTokenSource returns a source for a token that the caller already
+// holds.
 func NewStaticTokenSource(token string) SubjectTokenSource {
 	return staticTokenSource{redact.New(strings.TrimSpace(token))}
 }
@@ -49,8 +50,9 @@ func (s staticTokenSource) Token(context.Context, []string) (string, time.Time, 
 	return token, claims.Expiry.Time, nil
 }
 
-// NewFileTokenSource returns a source that reads a token from a file, such as a projected volume, on each use: the
-// kubelet replaces it long before it expires.
+// NewFileTokenSource returns a source that reads a token from a file, such as a
+// projected volume, on each use: the kubelet replaces it long before it
+// expires.
 func NewFileTokenSource(path string) SubjectTokenSource { return fileTokenSource{path} }
 
 type fileTokenSource struct{ path string }

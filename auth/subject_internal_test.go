@@ -17,17 +17,20 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// In a pod, the API server's audiences are known from the pod's own token, whatever they were set to.
+// In a pod, the API server's audiences are known from the pod's own token,
+// whatever they were set to.
 func TestAudiencesOfThePodsOwnToken(t *testing.T) {
 	jwt := func(audience string) string {
-		claims := fmt.Sprintf(`{"sub":"system:serviceaccount:ns:sa","aud":[%q],"exp":%d}`, audience, time.Now().Add(time.Hour).Unix())
+		claims := fmt.Sprintf(`{"sub":"system:serviceaccount:ns:sa","aud":[%q],"exp":%d}`, audience,
+			time.Now().Add(time.Hour).Unix())
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 	}
 	own := filepath.Join(t.TempDir(), "token")
 	get := func(audience string) error {
 		_, err := GetAccessToken(t.Context(), keyProvider{name: "p"}, WithAudiences(audience),
 			WithPolicy(Policy{AllowAnyAudience: true, ownTokenFile: own}),
-			WithSubjectToken(NewStaticTokenSource(jwt(audience)), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}}))
+			WithSubjectToken(NewStaticTokenSource(jwt(audience)),
+				corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa"}}))
 		return err
 	}
 	for name, tc := range map[string]struct {
@@ -43,7 +46,8 @@ func TestAudiencesOfThePodsOwnToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := get("https://api.internal.example")
-			if !errors.Is(err, tc.reason) || tc.reason == ErrDenied && !strings.Contains(err.Error(), "good for the API server") {
+			if !errors.Is(err, tc.reason) ||
+				tc.reason == ErrDenied && !strings.Contains(err.Error(), "good for the API server") {
 				t.Errorf("got %v, want %q", err, tc.reason)
 			}
 		})
@@ -56,8 +60,9 @@ func TestCauseOfAnUnreadableTokenFile(t *testing.T) {
 		err  error
 		want provider.Cause
 	}{
-		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}, provider.CauseTokenFileForbidden},
-		"missing":           {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
+		"permission denied": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission},
+			provider.CauseTokenFileForbidden},
+		"missing": {&fs.PathError{Op: "open", Path: "token", Err: fs.ErrNotExist}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e *Error

@@ -23,7 +23,8 @@ func parseClaims(token string) (*jwt.Claims, error) {
 	return claims, nil
 }
 
-// checkSubjectToken refuses a token that is not the requested one, before it is sent out.
+// checkSubjectToken refuses a token that is not the requested one, before it is
+// sent out.
 func checkSubjectToken(token string, now time.Time, audiences []string, want *subjectClaims, policy *Policy) error {
 	c, err := parseClaims(token)
 	if err != nil {
@@ -39,7 +40,8 @@ func checkSubjectToken(token string, now time.Time, audiences []string, want *su
 	own := policy.ownAudiences()
 	for _, a := range c.Audience {
 		if a == c.Issuer || policy.isAPIServerAudience(a) || slices.Contains(own, a) {
-			// API servers accept their issuer as audience unless told otherwise.
+			// API servers accept their issuer as audience unless told
+			// otherwise.
 			e := denied("use an audience of the service that receives the token",
 				"the subject token is good for the API server (audience %q), so it is not sent out", a)
 			e.Cause = provider.CauseAPIServerAudience
@@ -53,12 +55,14 @@ func checkExpiry(expiry, now time.Time) error {
 	if expiry.After(now) {
 		return nil
 	}
-	e := unavailable("check that the clocks agree, and that the token is renewed", "the subject token has expired or has no usable expiry")
+	e := unavailable("check that the clocks agree, and that the token is renewed",
+		"the subject token has expired or has no usable expiry")
 	e.Cause = provider.CauseTokenExpired
 	return e
 }
 
-// ownTokenFile is where the kubelet mounts a token for the API server into each pod.
+// ownTokenFile is where the kubelet mounts a token for the API server into each
+// pod.
 const ownTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
 
 // ownAudiences returns the audiences of the pod's own token, which the API
@@ -77,8 +81,8 @@ func (p *Policy) ownAudiences() []string {
 	return c.Audience
 }
 
-// subjectClaims are the claims that a subject token has to have. The subject is required. An empty issuer or UID is not
-// compared.
+// subjectClaims are the claims that a subject token has to have. The subject is
+// required. An empty issuer or UID is not compared.
 type subjectClaims struct{ issuer, subject, uid string }
 
 // claimsOf returns the claims of the API server's tokens.
@@ -86,7 +90,8 @@ func claimsOf(sa *corev1.ServiceAccount) *subjectClaims {
 	return &subjectClaims{subject: (&provider.Options{}).SubjectClaim(sa), uid: string(sa.UID)}
 }
 
-// checkSubject compares the token with the claims that it has to have, if they are known.
+// checkSubject compares the token with the claims that it has to have, if they
+// are known.
 func checkSubject(c *jwt.Claims, want *subjectClaims) error {
 	if want == nil {
 		return nil

@@ -21,8 +21,9 @@ import (
 // Its annotations include those of [WithAnnotations]. It is nil for the
 // controller's own identity.
 type SubjectIssuer interface {
-	// Key tells the tokens of this issuer from those of others, besides cluster, namespace, name, UID, audiences,
-	// issuer and subject. It is not empty and never changes.
+	// Key tells the tokens of this issuer from those of others, besides
+	// cluster, namespace, name, UID, audiences, issuer and subject. It is not
+	// empty and never changes.
 	Key() string
 
 	// Subject states the claims that the token has to have. It runs on each
@@ -30,11 +31,13 @@ type SubjectIssuer interface {
 	// So it has to be quick and uses no network.
 	Subject(serviceAccount *corev1.ServiceAccount, opts *Options) (SubjectClaims, error)
 
-	// Token returns a JWT with exactly the given audiences. It is called on a cache miss only, as a part of the
-	// exchange. The library checks issuer, subject, audiences and the claim exp before it sends the token anywhere.
+	// Token returns a JWT with exactly the given audiences. It is called on a
+	// cache miss only, as a part of the exchange. The library checks issuer,
+	// subject, audiences and the claim exp before it sends the token anywhere.
 	//
-	// If expiry is not zero, no credential that is made of the token stays in the cache for longer. Zero leaves the
-	// lifetime of the credential to the service that issues it.
+	// If expiry is not zero, no credential that is made of the token stays in
+	// the cache for longer. Zero leaves the lifetime of the credential to the
+	// service that issues it.
 	Token(ctx context.Context, serviceAccount *corev1.ServiceAccount, audiences []string, opts *Options,
 	) (jwt string, expiry time.Time, err error)
 }
@@ -93,8 +96,8 @@ func (o *Options) checkSubjectIssuer() error {
 	return nil
 }
 
-// sourceError removes the token from the error of a source. One without it is returned as it is, so that a back-off
-// around it keeps its hint.
+// sourceError removes the token from the error of a source. One without it is
+// returned as it is, so that a back-off around it keeps its hint.
 func sourceError(err error, jwt string) error {
 	known := (*Error)(nil)
 	if err == nil {

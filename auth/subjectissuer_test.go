@@ -24,7 +24,8 @@ import (
 
 const trustDomain = "https://trust.example"
 
-// subjects is a SubjectIssuer whose subject is named by the annotation "subject", with hooks for what can go wrong.
+// subjects is a SubjectIssuer whose subject is named by the annotation
+// "subject", with hooks for what can go wrong.
 type subjects struct {
 	key    string
 	asked  atomic.Int64
@@ -40,9 +41,11 @@ func (s *subjects) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.Sub
 		return auth.SubjectClaims{Issuer: trustDomain, Subject: "controller"}, nil
 	}
 	if sa.Annotations["subject"] == "malformed" {
-		return auth.SubjectClaims{}, &auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "subject" is malformed`}
+		return auth.SubjectClaims{},
+			&auth.Error{Reason: auth.ErrMisconfigured, Message: `the annotation "subject" is malformed`}
 	}
-	return auth.SubjectClaims{Issuer: trustDomain, Subject: sa.Annotations["subject"], Identity: sa.Annotations["first"]}, nil
+	return auth.SubjectClaims{Issuer: trustDomain, Subject: sa.Annotations["subject"], Identity: sa.Annotations["first"]},
+		nil
 }
 
 func (s *subjects) Token(ctx context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
@@ -52,7 +55,8 @@ func (s *subjects) Token(ctx context.Context, sa *corev1.ServiceAccount, audienc
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	claims := map[string]any{"iss": stated.Issuer, "sub": stated.Subject, "aud": audiences, "exp": time.Now().Add(time.Hour).Unix()}
+	claims := map[string]any{"iss": stated.Issuer, "sub": stated.Subject, "aud": audiences,
+		"exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(claims, s.claims)
 	jwt = unsigned(claims)
 	if s.bound != 0 {
@@ -66,7 +70,8 @@ func (s *subjects) Token(ctx context.Context, sa *corev1.ServiceAccount, audienc
 
 func only(name string, value any) map[string]any { return map[string]any{name: value} }
 
-// sourced returns a cluster with one ServiceAccount, and the options of a call for it.
+// sourced returns a cluster with one ServiceAccount, and the options of a call
+// for it.
 func sourced(t *testing.T, source auth.SubjectIssuer) (*cluster, client.ObjectKey, []auth.Option) {
 	t.Helper()
 	k8s := newCluster()
@@ -75,8 +80,8 @@ func sourced(t *testing.T, source auth.SubjectIssuer) (*cluster, client.ObjectKe
 		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 }
 
-// The source takes the API server's place on a miss. The ServiceAccount is read on each call, and deleting it ends
-// access.
+// The source takes the API server's place on a miss. The ServiceAccount is read
+// on each call, and deleting it ends access.
 func TestSubjectIssuerIssuesTheToken(t *testing.T) {
 	source, provider := &subjects{key: "s"}, &exchange{}
 	k8s, key, opts := sourced(t, source)
@@ -147,8 +152,9 @@ func TestSubjectIssuerIsChecked(t *testing.T) {
 		"no expiry":         {&subjects{claims: only("exp", nil)}, auth.ErrUnavailable, []string{"no usable expiry"}},
 		"bound in the past": {&subjects{bound: -time.Second}, auth.ErrUnavailable, []string{"expired"}},
 		"empty":             {&subjects{token: opaque("")}, auth.ErrMisconfigured, []string{"returned none"}},
-		"two lines": {&subjects{token: func(_ context.Context, _, jwt string) (string, error) { return jwt + "\r\nX-Evil: 1", nil }},
-			auth.ErrMisconfigured, []string{"characters that no JWT has"}},
+		"two lines": {&subjects{token: func(_ context.Context, _, jwt string) (string, error) {
+			return jwt + "\r\nX-Evil: 1", nil
+		}}, auth.ErrMisconfigured, []string{"characters that no JWT has"}},
 		"opaque": {&subjects{token: opaque(canary)}, auth.ErrMisconfigured, []string{"not a JWT"}},
 		"its own error": {&subjects{token: func(context.Context, string, string) (string, error) {
 			return "", &auth.Error{Provider: "agent", Reason: auth.ErrThrottled, Message: "slow down"}
@@ -208,7 +214,8 @@ func TestSubjectIssuerBoundsByTheToken(t *testing.T) {
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 		tokens := testenv.Cache(t)
-		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
+			auth.WithCache(tokens, object("tenant-a"))}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
@@ -260,8 +267,8 @@ func TestSubjectIssuerStatesASubject(t *testing.T) {
 	}
 }
 
-// The Policy sees the subject and decides before the source is asked, on cache hits too. The rest of the Policy
-// applies as usual.
+// The Policy sees the subject and decides before the source is asked, on cache
+// hits too. The rest of the Policy applies as usual.
 func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 	source := &subjects{key: "s"}
 	_, _, opts := sourced(t, source)
@@ -292,8 +299,8 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 	}
 }
 
-// Without a ServiceAccount, the controller's own identity is that of the source with the controller's annotations. A
-// tenant's annotations never reach it.
+// Without a ServiceAccount, the controller's own identity is that of the source
+// with the controller's annotations. A tenant's annotations never reach it.
 func TestSubjectIssuerOfTheController(t *testing.T) {
 	source, provider := &subjects{key: "s", bound: time.Hour}, &exchange{}
 	own := auth.WithControllerAnnotations(map[string]string{"identity": "controller's"})
@@ -326,7 +333,8 @@ func TestSubjectIssuerOfTheController(t *testing.T) {
 	}
 }
 
-// A credential leaves the cache with its subject token where the source says so, and so does what is made of it.
+// A credential leaves the cache with its subject token where the source says
+// so, and so does what is made of it.
 func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bound time.Duration
@@ -374,7 +382,8 @@ func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 	}
 }
 
-// A source that hangs holds up its own tenant only. The callers leave after the patience of the cache.
+// A source that hangs holds up its own tenant only. The callers leave after the
+// patience of the cache.
 func TestSubjectIssuerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, provider, k8s := &subjects{key: "s"}, &exchange{}, newCluster()

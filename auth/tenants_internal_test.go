@@ -22,7 +22,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// tagging returns tokens that name their tenant, and fails if it gets the options of another tenant.
+// tagging returns tokens that name their tenant, and fails if it gets the
+// options of another tenant.
 type tagging struct{ keyProvider }
 
 type tag struct {
@@ -32,13 +33,16 @@ type tag struct {
 
 func (t *tag) GetDuration() time.Duration { return time.Until(t.expires) }
 
-func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa *corev1.ServiceAccount, opts *provider.Options) (Token, error) {
+func (tagging) NewTokenForServiceAccount(_ context.Context, jwt string, sa *corev1.ServiceAccount,
+	opts *provider.Options) (Token, error) {
 	claims, err := parseClaims(jwt)
 	if err != nil {
 		return nil, err
 	}
-	if claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" || opts.Subject.Namespace != sa.Namespace || opts.STSRegion != sa.Namespace {
-		return nil, fmt.Errorf("%s was asked with the token of %q and the options of %q", sa.Namespace, claims.Subject, opts.STSRegion)
+	if claims.Subject != "system:serviceaccount:"+sa.Namespace+":app" || opts.Subject.Namespace != sa.Namespace ||
+		opts.STSRegion != sa.Namespace {
+		return nil, fmt.Errorf("%s was asked with the token of %q and the options of %q", sa.Namespace, claims.Subject,
+			opts.STSRegion)
 	}
 	return &tag{namespace: sa.Namespace, expires: time.Now().Add(time.Hour)}, nil
 }
@@ -66,16 +70,19 @@ func (c creator) Create(_ context.Context, obj, sub client.Object, _ ...client.S
 	if !ok {
 		return fmt.Errorf("asked for a %T", sub)
 	}
-	payload := fmt.Sprintf(`{"iss":"i","sub":"system:serviceaccount:%s:app","aud":["same"],"exp":%d}`, c.namespace, time.Now().Add(time.Hour).Unix())
+	payload := fmt.Sprintf(`{"iss":"i","sub":"system:serviceaccount:%s:app","aud":["same"],"exp":%d}`, c.namespace,
+		time.Now().Add(time.Hour).Unix())
 	request.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 	return nil
 }
 
-// A million calls of a thousand tenants at once, through a cache that is too small and always stale, with options and
-// scratch memory that are shared: every tenant gets its own.
+// A million calls of a thousand tenants at once, through a cache that is too
+// small and always stale, with options and scratch memory that are shared:
+// every tenant gets its own.
 func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	const tenants, workers, calls = 1000, 16, 1_000_000
-	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond), cache.WithRate(rate.Inf, 0), cache.WithPatience(time.Minute))
+	tokens, err := cache.NewTokenCache(tenants*9/10, cache.WithMaxDuration(200*time.Millisecond),
+		cache.WithRate(rate.Inf, 0), cache.WithPatience(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +90,8 @@ func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 	opts := make([][]Option, tenants)
 	for i := range opts {
 		namespace := fmt.Sprintf("tenant-%d", i)
-		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app", UID: types.UID(namespace),
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",
+			UID:         types.UID(namespace),
 			Annotations: map[string]string{"identity": "same", "audiences": "same"}}}
 		opts[i] = []Option{
 			WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, tokenCreator{saReader{sa: sa}, namespace}),
@@ -114,8 +122,10 @@ func TestTenantsNeverSeeEachOthersCredentials(t *testing.T) {
 // An exchange takes the slots of the owner's namespace with the controller's
 // own identity, or through an object's address.
 func TestTenantOfAnExchange(t *testing.T) {
-	inHand := WithSubjectToken(NewStaticTokenSource("x"), corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "owner", Name: "app"}})
-	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}), WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})
+	inHand := WithSubjectToken(NewStaticTokenSource("x"),
+		corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "owner", Name: "app"}})
+	proxy, owner := WithProxyURL(url.URL{Scheme: "http", Host: "h"}),
+		WithOwner(cache.InvolvedObject{Namespace: "owner", Name: "o"})
 	for name, tc := range map[string]struct {
 		opts      []Option
 		sa        string
@@ -139,8 +149,9 @@ func TestTenantOfAnExchange(t *testing.T) {
 		"ServiceAccount of cluster one":     {[]Option{owner, WithClusterID("one")}, "owner", "one owner", ""},
 		"the same namespace of cluster two": {[]Option{owner, WithClusterID("two")}, "owner", "two owner", ""},
 		"controller, for cluster two":       {[]Option{owner, WithClusterID("two")}, "", "two owner", ""},
-		"token in hand, involved object":    {[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner", ""},
-		"token in hand, cluster two":        {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token", ""},
+		"token in hand, involved object": {
+			[]Option{inHand, WithCache(nil, cache.InvolvedObject{Namespace: "owner", Name: "o"})}, "owner", "owner", ""},
+		"token in hand, cluster two": {[]Option{inHand, WithClusterID("two")}, "owner", "two unverified token", ""},
 	} {
 		s := &resolved{}
 		for _, opt := range tc.opts {
@@ -168,7 +179,8 @@ func TestRetryAfterOfWrappedErrors(t *testing.T) {
 	if got := RetryAfter(&Error{Wait: time.Second, Err: outer}); got != 7*time.Second {
 		t.Errorf("got %s", got)
 	}
-	for name, err := range map[string]error{"joined": errors.Join(errors.New("x"), outer), "wrapped with another": fmt.Errorf("%w, %w", errors.New("x"), outer)} {
+	for name, err := range map[string]error{"joined": errors.Join(errors.New("x"), outer),
+		"wrapped with another": fmt.Errorf("%w, %w", errors.New("x"), outer)} {
 		if got := RetryAfter(err); got != 7*time.Second {
 			t.Errorf("%s: got %s", name, got)
 		}
@@ -178,17 +190,20 @@ func TestRetryAfterOfWrappedErrors(t *testing.T) {
 	}
 }
 
-// A limit of the cache is ErrThrottled with the cache's hint, and does not blame the service.
+// A limit of the cache is ErrThrottled with the cache's hint, and does not
+// blame the service.
 func TestErrorOfALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tokens, err := cache.NewTokenCache(10, cache.WithMaxExchangesPerTenant(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		go tokens.GetOrSet(t.Context(), cache.Request{Provider: "hanging", Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) { //nolint:errcheck // fails
-			<-ctx.Done()
-			return cache.Minted{}, ctx.Err()
-		}})
+		go tokens.GetOrSet(t.Context(),
+			cache.Request{Provider: "hanging", Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) {
+				//nolint:errcheck // fails
+				<-ctx.Done()
+				return cache.Minted{}, ctx.Err()
+			}})
 		synctest.Wait()
 		_, err = GetAccessToken(t.Context(), keyProvider{name: "hanging"}, WithCache(tokens, cache.InvolvedObject{}))
 		var limit *cache.LimitError

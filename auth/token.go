@@ -2,7 +2,8 @@ package auth
 
 import "github.com/workloadid/workloadid/auth/provider"
 
-// These types are declared in package provider, because providers make their values.
+// These types are declared in package provider, because providers make their
+// values.
 type (
 	// Token is a short-lived credential. Its content differs from provider to
 	// provider: the adapters and the function FromToken of each provider give
@@ -11,13 +12,16 @@ type (
 	//
 	//	GetDuration() time.Duration // how long the credential is still valid, approximately from now
 	Token = provider.Token
-	// ArtifactRegistryCredentials are a Token and an authn.Authenticator of go-containerregistry.
+	// ArtifactRegistryCredentials are a Token and an authn.Authenticator of
+	// go-containerregistry.
 	ArtifactRegistryCredentials = provider.ArtifactRegistryCredentials
-	// GitCredentials are a Token with the methods Username and Password, or BearerToken.
+	// GitCredentials are a Token with the methods Username and Password, or
+	// BearerToken.
 	GitCredentials = provider.GitCredentials
 	// RESTConfig is a Token with the methods Host, BearerToken and CAData.
 	RESTConfig = provider.RESTConfig
-	// Provider obtains one kind of credential, such as *aws.Provider. Package provider says how to write one.
+	// Provider obtains one kind of credential, such as *aws.Provider. Package
+	// provider says how to write one.
 	Provider = provider.Provider
 	// KubernetesClient is the part of the client of controller-runtime that
 	// auth uses. Every client.Client is one. For a clientset of client-go,
@@ -31,11 +35,12 @@ type (
 
 // The Reasons of an Error say what to do next. Each is a target for errors.Is.
 const (
-	// ErrMisconfigured means that a retry is pointless until an object or a setting is edited.
+	// ErrMisconfigured means that a retry is pointless until an object or a
+	// setting is edited.
 	ErrMisconfigured = provider.ErrMisconfigured
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached
-	// credential is dropped at the second refusal, at least half a minute after
-	// the first, unless the controller lacks an RBAC rule.
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A
+	// cached credential is dropped at the second refusal, at least half a
+	// minute after the first, unless the controller lacks an RBAC rule.
 	ErrDenied = provider.ErrDenied
 	// ErrThrottled means that the service asks to slow down, or that a limit of
 	// the token cache kept the exchange from starting (a *cache.LimitError). A
@@ -47,7 +52,8 @@ const (
 	ErrUnavailable = provider.ErrUnavailable
 )
 
-// as asserts the type of a credential that the cache holds under a key that only one Get function makes.
+// as asserts the type of a credential that the cache holds under a key that
+// only one Get function makes.
 func as[T Token](token Token, err error) (T, error) {
 	t, ok := token.(T)
 	if err == nil && !ok {

@@ -36,11 +36,14 @@ import (
 // A TokenRequest is safe for concurrent use. It must not be copied, nor its
 // fields changed, after its first use.
 type TokenRequest struct {
-	// Client needs the verbs get on serviceaccounts and create on serviceaccounts/token.
+	// Client needs the verbs get on serviceaccounts and create on
+	// serviceaccounts/token.
 	Client KubernetesClient
-	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of the living one.
+	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of
+	// the living one.
 	ServiceAccount *corev1.ServiceAccount
-	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an hour.
+	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an
+	// hour.
 	Lifetime time.Duration
 	// BoundObject optionally binds the token to an object's life.
 	BoundObject *authenticationv1.BoundObjectReference
@@ -72,8 +75,8 @@ func (r *TokenRequest) Token(ctx context.Context, audiences []string) (string, t
 	return r.token(ctx, audiences, "", time.Time{})
 }
 
-// token is Token for a call that may know the UID of the ServiceAccount, and when
-// a service refused a token.
+// token is Token for a call that may know the UID of the ServiceAccount, and
+// when a service refused a token.
 func (r *TokenRequest) token(ctx context.Context, audiences []string, uid types.UID, invalidBefore time.Time,
 ) (string, time.Time, error) {
 	if err := r.check(); err != nil {
@@ -139,7 +142,8 @@ func (r *TokenRequest) request(ctx context.Context, audiences []string) (string,
 	}
 	seconds := int64(lifetime / time.Second)
 	request := &authenticationv1.TokenRequest{
-		// The UID makes the API server refuse if the ServiceAccount was re-created since it was read.
+		// The UID makes the API server refuse if the ServiceAccount was
+		// re-created since it was read.
 		ObjectMeta: metav1.ObjectMeta{UID: r.ServiceAccount.UID},
 		Spec: authenticationv1.TokenRequestSpec{
 			Audiences:         audiences,
@@ -160,14 +164,16 @@ func (r *TokenRequest) request(ctx context.Context, audiences []string) (string,
 }
 
 func tokenRequestError(err error, sa *corev1.ServiceAccount) error {
-	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name), sa.Namespace)
+	e := requestError(err, opCreateToken, fmt.Sprintf("create on serviceaccounts/token, resourceNames [%q],", sa.Name),
+		sa.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
 		e.Cause = provider.CauseTokenRequestForbidden
 	case apierrors.IsNotFound(err):
 		e.Cause = provider.CauseServiceAccountNotFound
 	case apierrors.IsConflict(err):
-		// It was re-created between our two requests; the next call reads the new one.
+		// It was re-created between our two requests; the next call reads the
+		// new one.
 		e.Reason = ErrUnavailable
 	}
 	return e

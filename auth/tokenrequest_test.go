@@ -32,7 +32,8 @@ func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 	}
 }
 
-// tokenRequest returns a source for a ServiceAccount of the cluster, and a function that asks it.
+// tokenRequest returns a source for a ServiceAccount of the cluster, and a
+// function that asks it.
 func tokenRequest(k8s interface {
 	client.Client
 	create(namespace, name string, annotations map[string]string) client.ObjectKey
@@ -239,7 +240,8 @@ func TestTokenRequestInvalidate(t *testing.T) {
 	})
 }
 
-// Calls that know the new UID of a ServiceAccount that was re-created never get the old one's token.
+// Calls that know the new UID of a ServiceAccount that was re-created never get
+// the old one's token.
 func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", nil)
@@ -270,14 +272,22 @@ func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 		reason provider.Reason // none: another credential
 		want   []string
 	}{
-		"deleted":                         {change: (*cluster).remove, reason: auth.ErrMisconfigured, want: []string{"not found", "create it"}},
-		"re-created":                      {change: recreate},
-		"re-created, UID in the call":     {known: "uid-1", change: recreate, reason: auth.ErrDenied, want: []string{`"uid-1"`, `"uid-2"`, "re-created"}},
-		"re-created, UID in TokenRequest": {ofOwn: "uid-1", change: recreate, reason: auth.ErrDenied, want: []string{`"uid-1"`, `"uid-2"`}},
-		"being deleted":                   {change: (*cluster).terminate, reason: auth.ErrMisconfigured, want: []string{"being deleted"}},
-		"may not be read":                 {change: forbidReading, reason: auth.ErrDenied, want: []string{`verb get on serviceaccounts in namespace "tenant-a"`}},
-		"API server gives no answer":      {change: func(c *cluster, _ client.ObjectKey) { c.readErr = errors.New("down") }, reason: auth.ErrUnavailable, want: []string{"down"}},
-		"deleted, both UIDs known":        {known: "uid-1", ofOwn: "uid-1", change: (*cluster).remove, reason: auth.ErrMisconfigured},
+		"deleted": {change: (*cluster).remove, reason: auth.ErrMisconfigured,
+			want: []string{"not found", "create it"}},
+		"re-created": {change: recreate},
+		"re-created, UID in the call": {known: "uid-1", change: recreate, reason: auth.ErrDenied,
+			want: []string{`"uid-1"`, `"uid-2"`, "re-created"}},
+		"re-created, UID in TokenRequest": {ofOwn: "uid-1", change: recreate, reason: auth.ErrDenied,
+			want: []string{`"uid-1"`, `"uid-2"`}},
+		"being deleted": {change: (*cluster).terminate, reason: auth.ErrMisconfigured,
+			want: []string{"being deleted"}},
+		"may not be read": {change: forbidReading, reason: auth.ErrDenied,
+			want: []string{`verb get on serviceaccounts in namespace "tenant-a"`}},
+		"API server gives no answer": {change: func(c *cluster, _ client.ObjectKey) {
+			c.readErr = errors.New("down")
+		}, reason: auth.ErrUnavailable, want: []string{"down"}},
+		"deleted, both UIDs known": {known: "uid-1", ofOwn: "uid-1", change: (*cluster).remove,
+			reason: auth.ErrMisconfigured},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s, provider := newCluster(), &exchange{}
@@ -355,7 +365,8 @@ func TestTokenRequestKeepsNoError(t *testing.T) {
 	}
 }
 
-// slow is a client whose requests wait for release, or for the end of their context.
+// slow is a client whose requests wait for release, or for the end of their
+// context.
 type slow struct {
 	*cluster
 	release chan struct{}
@@ -379,7 +390,8 @@ func (s slowTokens) Create(ctx context.Context, obj, sub client.Object, opts ...
 	}
 }
 
-// Callers share one request. The first one leaves with its context, the request goes on for the others.
+// Callers share one request. The first one leaves with its context, the request
+// goes on for the others.
 func TestTokenRequestSharesOneFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s := slow{newCluster(), make(chan struct{})}

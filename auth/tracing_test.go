@@ -20,9 +20,11 @@ import (
 func TestSpans(t *testing.T) {
 	k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
 	key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")),
+		auth.WithTracerProvider(spans)}
 	attributes := func(operation string) string {
-		return " workloadid.provider=exchange workloadid.operation=" + operation + " k8s.namespace.name=tenant-a workloadid.serviceaccount=app workloadid.identity="
+		return " workloadid.provider=exchange workloadid.operation=" + operation +
+			" k8s.namespace.name=tenant-a workloadid.serviceaccount=app workloadid.identity="
 	}
 	for _, tc := range []struct {
 		name string
@@ -34,8 +36,10 @@ func TestSpans(t *testing.T) {
 		{"registry", func() error {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a", opts...)
 			return err
-		}, []string{"Exchange/TokenRequest" + attributes("get artifact registry credentials"), "Exchange" + attributes("get artifact registry credentials"),
-			"Derive" + attributes("get artifact registry credentials")}},
+		},
+			[]string{"Exchange/TokenRequest" + attributes("get artifact registry credentials"),
+				"Exchange" + attributes("get artifact registry credentials"),
+				"Derive" + attributes("get artifact registry credentials")}},
 		{"source", func() error {
 			_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSubjectIssuer(&subjects{key: "s"}))...)
 			return err
@@ -72,7 +76,9 @@ func TestSpansOfFailures(t *testing.T) {
 		set  func(*cluster, *clouds)
 		want []string
 	}{
-		"TokenRequest": {func(k *cluster, _ *clouds) { k.fail(apierrors.NewTooManyRequests("slow down", 1)) }, []string{"Exchange/TokenRequest ", "Exchange "}},
+		"TokenRequest": {func(k *cluster, _ *clouds) {
+			k.fail(apierrors.NewTooManyRequests("slow down", 1))
+		}, []string{"Exchange/TokenRequest ", "Exchange "}},
 		"exchange": {func(_ *cluster, c *clouds) {
 			c.mint = func(_ context.Context, jwt string) (auth.Token, error) {
 				return nil, &auth.Error{Reason: auth.ErrThrottled, Message: "slow down, " + jwt}
@@ -89,7 +95,8 @@ func TestSpansOfFailures(t *testing.T) {
 			k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
 			key := k8s.create("tenant-a", "app", nil)
 			tc.set(k8s, provider)
-			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a", auth.WithServiceAccount(client.ObjectKey(key), k8s),
+			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
+				auth.WithServiceAccount(client.ObjectKey(key), k8s),
 				auth.WithTracerProvider(spans), auth.WithOwner(object("tenant-a")))
 			if err == nil {
 				t.Fatal("the call succeeded")
@@ -103,7 +110,8 @@ func TestSpansOfFailures(t *testing.T) {
 				t.Fatalf("got %q", failed)
 			}
 			for i, want := range tc.want {
-				if !strings.HasPrefix(failed[i], want) || !strings.Contains(failed[i], " error.type="+reason+" error: ") || strings.Contains(failed[i], canary) {
+				if !strings.HasPrefix(failed[i], want) || !strings.Contains(failed[i], " error.type="+reason+" error: ") ||
+					strings.Contains(failed[i], canary) {
 					t.Errorf("got %q, want %s…, %s", failed[i], want, reason)
 				}
 			}

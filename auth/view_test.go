@@ -24,7 +24,8 @@ func (v *viewer) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *
 	return v.exchange.NewTokenForServiceAccount(ctx, jwt, sa, opts)
 }
 
-// A provider learns the identity that the Policy saw, and whether anything has verified the ServiceAccount's token.
+// A provider learns the identity that the Policy saw, and whether anything has
+// verified the ServiceAccount's token.
 func TestOptionsTellIdentityAndSource(t *testing.T) {
 	k8s, v := newCluster(), &viewer{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})

@@ -28,15 +28,18 @@ import (
 type Harness struct {
 	// New returns a provider as a controller makes it. Required.
 	New func(t *testing.T) auth.Provider
-	// Options are those of every call, such as a region and auth.WithHTTPClient.
+	// Options are those of every call, such as a region and
+	// auth.WithHTTPClient.
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
 	Client auth.KubernetesClient
 	// Source is the SubjectIssuer of every call. Nil is the API server.
 	Source auth.SubjectIssuer
-	// Good names a ServiceAccount that gets a credential. Required. Each of its annotations has to shape the credential.
+	// Good names a ServiceAccount that gets a credential. Required. Each of its
+	// annotations has to shape the credential.
 	Good client.ObjectKey
-	// Other names another ServiceAccount that gets a credential. The suite compares it by Secrets with that of Good.
+	// Other names another ServiceAccount that gets a credential. The suite
+	// compares it by Secrets with that of Good.
 	Other client.ObjectKey
 	// Refused names a ServiceAccount whose token the service refuses.
 	// Annotations equal to those of Good find the most mistakes.
@@ -52,22 +55,26 @@ type Harness struct {
 	// gives Good another access token. The value of a field on which the access
 	// token does not depend is nil. Every exported field belongs here.
 	Fields map[string]any
-	// NoRegions says that the service has no regions, so that the provider ignores auth.WithSTSRegion.
+	// NoRegions says that the service has no regions, so that the provider
+	// ignores auth.WithSTSRegion.
 	NoRegions bool
 	// Break makes the service fail until the test ends: with ErrThrottled, with
 	// ErrUnavailable, or without an answer (Hang).
 	Break func(t *testing.T, how provider.Reason)
 	// Calls returns the number of calls that the service has received.
 	Calls func() int
-	// Secrets returns the secrets of a token, such as its access token. They must not show when the token is printed.
+	// Secrets returns the secrets of a token, such as its access token. They
+	// must not show when the token is printed.
 	Secrets func(t *testing.T, token auth.Token) []string
 
-	// Repository is an artifact repository of the provider. ForeignRepositories belong to others, such as look-alikes.
+	// Repository is an artifact repository of the provider. ForeignRepositories
+	// belong to others, such as look-alikes.
 	Repository          string
 	ForeignRepositories []string
 	// Cluster are the options that name a cluster.
 	Cluster []auth.Option
-	// GitURL is a Git repository of the provider. ForeignGitURLs belong to others.
+	// GitURL is a Git repository of the provider. ForeignGitURLs belong to
+	// others.
 	GitURL         string
 	ForeignGitURLs []string
 }
@@ -97,17 +104,22 @@ func RunConformance(t *testing.T, h Harness) {
 		{"the caller's annotations win and errors name the caller", h.Malformed.Name != "", h.testCallersIdentity},
 		{"every annotation is part of the cache key", len(h.variations(t)) > 0, h.testAnnotations},
 		{"every field of the provider is part of the cache key", true, h.testFields},
-		{"a foreign STS endpoint is refused before any request", true, h.testRefusal(auth.WithSTSEndpoint("https://" + elsewhere))},
+		{"a foreign STS endpoint is refused before any request", true,
+			h.testRefusal(auth.WithSTSEndpoint("https://" + elsewhere))},
 		{"a malformed region is refused before any request", !h.NoRegions, h.testRefusal(auth.WithSTSRegion("no region"))},
 		{"a throttled call is ErrThrottled", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrThrottled) }},
 		{"an outage is ErrUnavailable", h.Break != nil, func(t *testing.T) { h.testBroken(t, auth.ErrUnavailable) }},
-		{"a call ends with its context", h.Break != nil && h.Calls != nil, func(t *testing.T) { h.testCancel(t, accessToken()) }},
+		{"a call ends with its context", h.Break != nil && h.Calls != nil, func(t *testing.T) {
+			h.testCancel(t, accessToken())
+		}},
 		{"no redirect is followed", overHTTP, h.testRedirects},
 		{"the length of answers is limited", overHTTP, h.testEndlessBodies},
 		{"derived credentials have a lifetime, redact themselves and are cached", derived, h.testDerived},
 		{"access to a cluster is described deterministically and without a request", len(h.Cluster) > 0, h.testCluster},
 		{"a foreign host gets no credential", len(h.foreign()) > 0, h.testForeign},
-		{"a derived call ends with its context", derived && h.Break != nil && h.Calls != nil, func(t *testing.T) { h.testCancel(t, h.derivedKinds()...) }},
+		{"a derived call ends with its context", derived && h.Break != nil && h.Calls != nil, func(t *testing.T) {
+			h.testCancel(t, h.derivedKinds()...)
+		}},
 	} {
 		if c.registered {
 			t.Run(c.name, c.run)
@@ -170,7 +182,8 @@ func (h *Harness) testInspection(t *testing.T) {
 	}
 }
 
-// noCalls returns a function that checks that the service was not called in the meantime.
+// noCalls returns a function that checks that the service was not called in the
+// meantime.
 func (h *Harness) noCalls(t *testing.T) func() {
 	t.Helper()
 	before := h.calls()
@@ -284,7 +297,8 @@ func (h *Harness) testConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
-// testOther asks one provider value twice, because the provider may keep credentials in it.
+// testOther asks one provider value twice, because the provider may keep
+// credentials in it.
 func (h *Harness) testOther(t *testing.T) {
 	p := h.New(t)
 	good, err := h.get(t.Context(), p, h.Good)
@@ -297,7 +311,8 @@ func (h *Harness) testOther(t *testing.T) {
 	}
 }
 
-// testRefused first gets a credential for Good, which the provider may keep and must not return for Refused.
+// testRefused first gets a credential for Good, which the provider may keep and
+// must not return for Refused.
 func (h *Harness) testRefused(t *testing.T) {
 	p := h.New(t)
 	if _, err := h.get(t.Context(), p, h.Good); err != nil {
@@ -320,12 +335,14 @@ func (h *Harness) testMalformed(t *testing.T) {
 	}
 }
 
-// testCallersIdentity passes the annotations of the malformed ServiceAccount as the caller's, and names the good one.
+// testCallersIdentity passes the annotations of the malformed ServiceAccount as
+// the caller's, and names the good one.
 func (h *Harness) testCallersIdentity(t *testing.T) {
 	noCalls, callers := h.noCalls(t), h.serviceAccount(t, h.Malformed).Annotations
 	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(callers))...)
 	var known *auth.Error
-	if !errors.As(err, &known) || known.Reason != auth.ErrMisconfigured || token != nil || len(known.CallersAnnotations) == 0 {
+	if !errors.As(err, &known) || known.Reason != auth.ErrMisconfigured || token != nil ||
+		len(known.CallersAnnotations) == 0 {
 		t.Errorf("got %v, %v, want ErrMisconfigured that names the caller's annotations", token, err)
 	}
 	noCalls()
@@ -335,7 +352,8 @@ func (h *Harness) testCallersIdentity(t *testing.T) {
 	}
 }
 
-// testRefusal expects that no provider accepts the option: one that does not use it refuses it too.
+// testRefusal expects that no provider accepts the option: one that does not
+// use it refuses it too.
 func (h *Harness) testRefusal(option auth.Option) func(*testing.T) {
 	return func(t *testing.T) {
 		defer h.noCalls(t)()
@@ -408,9 +426,11 @@ func (h *Harness) sharedCache(t *testing.T) func(what string, p auth.Provider, d
 		_, err := auth.GetAccessToken(t.Context(), p, slices.Concat(opts, different)...)
 		switch {
 		case errors.Is(err, auth.ErrMisconfigured) && h.calls() == calls:
-			t.Errorf("%s is refused as malformed, so the cache key stays unknown; add another valid value to the Harness: %v", what, err)
+			t.Errorf("%s is refused as malformed, so the cache key stays unknown; add another valid value to the Harness: %v",
+				what, err)
 		case err == nil && tokens.Len() == before:
-			t.Errorf("%s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey", what)
+			t.Errorf("%s is not part of the cache key: return it from GetIdentity or GetAudiences, or add it in AddToCacheKey",
+				what)
 		}
 		return err
 	}

@@ -23,9 +23,10 @@ type derived struct {
 
 // accessToken is the one kind that is not derived.
 func accessToken() derived {
-	return derived{name: "access token", get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
-		return auth.GetAccessToken(ctx, p, opts...)
-	}}
+	return derived{name: "access token",
+		get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
+			return auth.GetAccessToken(ctx, p, opts...)
+		}}
 }
 
 // derivedKinds returns the kinds that the Harness names.
@@ -35,12 +36,13 @@ func (h *Harness) derivedKinds() []derived {
 		kinds = append(kinds, h.registry(h.Repository))
 	}
 	if len(h.Cluster) > 0 {
-		kinds = append(kinds, derived{"access to a cluster", func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
-			return nilIsNil(auth.GetRESTConfig(ctx, p, append(opts, h.Cluster...)...))
-		}, func(t auth.Token) []string {
-			config, _ := t.(*auth.RESTConfig)
-			return []string{config.BearerToken()}
-		}})
+		kinds = append(kinds,
+			derived{"access to a cluster", func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
+				return nilIsNil(auth.GetRESTConfig(ctx, p, append(opts, h.Cluster...)...))
+			}, func(t auth.Token) []string {
+				config, _ := t.(*auth.RESTConfig)
+				return []string{config.BearerToken()}
+			}})
 	}
 	if h.GitURL != "" {
 		kinds = append(kinds, h.git(h.GitURL))
@@ -49,13 +51,14 @@ func (h *Harness) derivedKinds() []derived {
 }
 
 func (*Harness) registry(repository string) derived {
-	return derived{"registry credentials", func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
-		return nilIsNil(auth.GetArtifactRegistryCredentials(ctx, p, repository, opts...))
-	}, func(t auth.Token) []string {
-		credentials, _ := t.(*auth.ArtifactRegistryCredentials)
-		config, _ := credentials.Authorization()
-		return []string{config.Password, config.RegistryToken}
-	}}
+	return derived{"registry credentials",
+		func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
+			return nilIsNil(auth.GetArtifactRegistryCredentials(ctx, p, repository, opts...))
+		}, func(t auth.Token) []string {
+			credentials, _ := t.(*auth.ArtifactRegistryCredentials)
+			config, _ := credentials.Authorization()
+			return []string{config.Password, config.RegistryToken}
+		}}
 }
 
 func (*Harness) git(address string) derived {
@@ -67,7 +70,9 @@ func (*Harness) git(address string) derived {
 		return nilIsNil(auth.GetGitCredentials(ctx, p, append(opts, auth.WithGitURL(*u))...))
 	}, func(t auth.Token) []string {
 		c, _ := t.(*auth.GitCredentials)
-		return slices.DeleteFunc([]string{c.Username(), c.Password(), c.BearerToken()}, func(s string) bool { return len(s) < 20 })
+		return slices.DeleteFunc([]string{c.Username(), c.Password(), c.BearerToken()}, func(s string) bool {
+			return len(s) < 20
+		})
 	}}
 }
 
@@ -96,7 +101,8 @@ func (h *Harness) testDerived(t *testing.T) {
 		checkRedaction(t, kind.name, first, kind.secrets(first))
 		before := h.calls()
 		if again, err := kind.get(t.Context(), p, opts); err != nil || again != first || h.calls() != before {
-			t.Errorf("%s: the second call returned %v, %v, after %d more calls of the service", kind.name, again, err, h.calls()-before)
+			t.Errorf("%s: the second call returned %v, %v, after %d more calls of the service", kind.name, again, err,
+				h.calls()-before)
 		}
 	}
 }
@@ -116,8 +122,10 @@ func (h *Harness) testCluster(t *testing.T) {
 	}
 }
 
-// checkClusterAccess also checks ClusterAccess.OneCluster: a token for one cluster has no audience of another.
-func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *corev1.ServiceAccount, opts provider.Options) error {
+// checkClusterAccess also checks ClusterAccess.OneCluster: a token for one
+// cluster has no audience of another.
+func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *corev1.ServiceAccount,
+	opts provider.Options) error {
 	first, err := p.GetAccessTokenOptionsForCluster(&opts)
 	if err != nil {
 		return err
@@ -137,7 +145,8 @@ func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *
 	opts.ClusterAddress = "https://other.example:6443"
 	two, err := p.GetAudiences(ctx, sa, &opts)
 	if err != nil || slices.ContainsFunc(one, func(s string) bool { return slices.Contains(two, s) }) {
-		return errors.Join(fmt.Errorf("OneCluster is set, but the audiences are %q, and %q for another cluster", one, two), err)
+		return errors.Join(fmt.Errorf("OneCluster is set, but the audiences are %q, and %q for another cluster", one, two),
+			err)
 	}
 	return nil
 }
@@ -159,7 +168,8 @@ func (h *Harness) testForeign(t *testing.T) {
 	for n, kind := range h.foreign() {
 		token, err := kind.get(t.Context(), h.New(t), h.ask(h.Good))
 		if !errors.Is(err, auth.ErrMisconfigured) || token != nil {
-			t.Errorf("%s %q: got %v, %v, want ErrMisconfigured", kind.name, slices.Concat(h.ForeignRepositories, h.ForeignGitURLs)[n], token, err)
+			t.Errorf("%s %q: got %v, %v, want ErrMisconfigured", kind.name,
+				slices.Concat(h.ForeignRepositories, h.ForeignGitURLs)[n], token, err)
 		}
 	}
 }

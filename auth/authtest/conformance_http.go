@@ -22,7 +22,8 @@ var spaces = strings.Repeat(" ", 4<<10)
 // maxRead is far above the answers of token services.
 const maxRead = 16 << 20
 
-// testRedirects uses status 307, for which http.Client repeats the body of a request.
+// testRedirects uses status 307, for which http.Client repeats the body of a
+// request.
 func (h *Harness) testRedirects(t *testing.T) {
 	h.tamper(t, func(answer *http.Response) {
 		answer.StatusCode = http.StatusTemporaryRedirect
@@ -31,7 +32,8 @@ func (h *Harness) testRedirects(t *testing.T) {
 	})
 }
 
-// testEndlessBodies also changes answers into errors, because clients read those in another way.
+// testEndlessBodies also changes answers into errors, because clients read
+// those in another way.
 func (h *Harness) testEndlessBodies(t *testing.T) {
 	const unchanged = 0
 	for _, status := range []int{unchanged, http.StatusBadRequest, http.StatusInternalServerError} {
@@ -46,13 +48,15 @@ func (h *Harness) testEndlessBodies(t *testing.T) {
 	}
 }
 
-// tamper makes every kind of call once for each request that the call sends, and changes the answer to that request.
+// tamper makes every kind of call once for each request that the call sends,
+// and changes the answer to that request.
 func (h *Harness) tamper(t *testing.T, change func(*http.Response)) {
 	t.Helper()
 	for _, kind := range append([]derived{accessToken()}, h.derivedKinds()...) {
 		for n := int32(1); ; n++ {
 			via := &tamperer{t: t, what: kind.name, base: h.options().HTTPClient.Transport, change: change, nth: n}
-			_, _ = kind.get(t.Context(), h.New(t), h.ask(h.Good, auth.WithHTTPClient(&http.Client{Transport: via}))) // with or without a retry
+			// with or without a retry
+			_, _ = kind.get(t.Context(), h.New(t), h.ask(h.Good, auth.WithHTTPClient(&http.Client{Transport: via})))
 			if sent := via.sent.Load(); sent < n {
 				if sent == 0 {
 					t.Errorf("%s: no request went through the client of auth.WithHTTPClient", kind.name)
@@ -75,8 +79,11 @@ type tamperer struct {
 
 func (c *tamperer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == elsewhere {
-		// Any header, the body, the URL and Referer may hold a credential, in an encoding that the suite does not know.
-		c.t.Errorf("%s: the provider follows a redirect to another host; use provider.HTTPClients, or set http.Client.CheckRedirect", c.what)
+		// Any header, the body, the URL and Referer may hold a credential, in
+		// an encoding that the suite does not know.
+		c.t.Errorf(
+			"%s: the provider follows a redirect to another host; use provider.HTTPClients, or set http.Client.CheckRedirect",
+			c.what)
 		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 	}
 	base := c.base
@@ -110,7 +117,8 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (*endless) Close() error { return nil }
 
-// longestCall is far above the time that a call needs to reach the service, and to return after its context has ended.
+// longestCall is far above the time that a call needs to reach the service, and
+// to return after its context has ended.
 const longestCall = 30 * time.Second
 
 func (h *Harness) testCancel(t *testing.T, kinds ...derived) {
@@ -133,7 +141,8 @@ func (h *Harness) testCancel(t *testing.T, kinds ...derived) {
 				t.Errorf("%s: got %v, want the context's error in an ErrUnavailable", kind.name, err)
 			}
 		case <-time.After(longestCall):
-			t.Fatalf("%s: the call runs on %s after its context has ended; pass the context to every request", kind.name, longestCall)
+			t.Fatalf("%s: the call runs on %s after its context has ended; pass the context to every request", kind.name,
+				longestCall)
 		}
 	}
 }

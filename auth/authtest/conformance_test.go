@@ -103,7 +103,8 @@ func (p *exampleProvider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.Serv
 	}
 }
 
-func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount, opts *provider.Options) (auth.Token, error) {
+func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
+	opts *provider.Options) (auth.Token, error) {
 	if strings.HasPrefix(p.mistake, "memo") {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -117,7 +118,8 @@ func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcTok
 		return nil, err
 	}
 	// The service confirms the token, which is a request without a JWT.
-	if err := p.send(ctx, http.MethodGet, "https://"+tokenService+"/lookup", "", answer.Token, opts, &struct{}{}); err != nil {
+	if err := p.send(ctx, http.MethodGet, "https://"+tokenService+"/lookup", "", answer.Token, opts,
+		&struct{}{}); err != nil {
 		return nil, err
 	}
 	token := &opaqueToken{answer.Token, time.Now().Add(time.Hour)}
@@ -127,7 +129,8 @@ func (p *exampleProvider) NewTokenForServiceAccount(ctx context.Context, oidcTok
 	return token, nil
 }
 
-func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *provider.Options, into any) error {
+func (p *exampleProvider) send(ctx context.Context, method, address, body, token string, opts *provider.Options,
+	into any) error {
 	if p.mistake == "context" {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -171,10 +174,12 @@ func (p *exampleProvider) client(opts *provider.Options, method string) *http.Cl
 }
 
 func failed(reason provider.Reason, format string, args ...any) error {
-	return &auth.Error{Provider: "example", Operation: "exchange token", Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &auth.Error{Provider: "example", Operation: "exchange token", Reason: reason,
+		Message: fmt.Sprintf(format, args...)}
 }
 
-// exchangeExample issues tokens to the ServiceAccounts app and second, and answers lookups of tokens.
+// exchangeExample issues tokens to the ServiceAccounts app and second, and
+// answers lookups of tokens.
 func exchangeExample(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/lookup" {
 		_, _ = io.WriteString(w, "{}")
@@ -182,14 +187,16 @@ func exchangeExample(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(r.Body) // what is cut short is not a token
 	claims, err := jwt.Parse(string(body))
-	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" && claims.Subject != "system:serviceaccount:tenant-a:second" {
+	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" &&
+		claims.Subject != "system:serviceaccount:tenant-a:second" {
 		http.Error(w, "{}", http.StatusForbidden)
 		return
 	}
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": uuid.NewString()}) // a client that has gone needs no answer
 }
 
-// mistakeVariable names the mistake of the provider in a child process of TestConformanceFailsForMistakes.
+// mistakeVariable names the mistake of the provider in a child process of
+// TestConformanceFailsForMistakes.
 const mistakeVariable = "AUTHTEST_MISTAKE"
 
 func TestConformance(t *testing.T) {
@@ -229,7 +236,8 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 	const annotation, other, refused, unchanged, redirect, length = "every_annotation_is_part_of_the_cache_key",
 		"no_ServiceAccount_gets_the_credential_of_another", "a_refusal_is_ErrDenied_without_a_fallback",
 		"options_and_ServiceAccount_stay_unchanged", "no_redirect_is_followed", "the_length_of_answers_is_limited"
-	const field, endpoint, region, ctx = "every_field_of_the_provider_is_part_of_the_cache_key", "a_foreign_STS_endpoint_is_refused_before_any_request",
+	const field, endpoint, region, ctx = "every_field_of_the_provider_is_part_of_the_cache_key",
+		"a_foreign_STS_endpoint_is_refused_before_any_request",
 		"a_malformed_region_is_refused_before_any_request", "a_call_ends_with_its_context"
 	for mistake, want := range map[string][]string{
 		"redirect":                              {redirect},
@@ -250,8 +258,10 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 		"context":                               {ctx},
 	} {
 		t.Run(mistake, func(t *testing.T) {
-			t.Parallel()                                                                                    // one of them takes half a minute
-			suite := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformance$", "-test.v") //nolint:gosec // this test itself
+			// one of them takes half a minute
+			t.Parallel()
+			suite := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformance$",
+				"-test.v") //nolint:gosec // this test itself
 			suite.Env = append(os.Environ(), mistakeVariable+"="+mistake)
 			out, err := suite.CombinedOutput()
 			var failures []string

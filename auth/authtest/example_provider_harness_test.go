@@ -32,8 +32,9 @@ func TestVault(t *testing.T) {
 	authtest.RunConformance(t, authtest.Harness{
 		New:     func(*testing.T) auth.Provider { return &Vault{Address: server.URL} },
 		Options: []auth.Option{auth.WithHTTPClient(server.Client())},
-		Client:  issuer.Client(account("app", "app"), account("second", "second"), account("thief", "app"), account("typo", "no role!")),
-		Good:    key("app"), Other: key("second"), Refused: key("thief"), Malformed: key("typo"),
+		Client: issuer.Client(account("app", "app"), account("second", "second"), account("thief", "app"),
+			account("typo", "no role!")),
+		Good: key("app"), Other: key("second"), Refused: key("thief"), Malformed: key("typo"),
 		Fields: map[string]any{"Address": "https://other.example"}, NoRegions: true,
 		Break: server.fail, Calls: server.count,
 		Secrets: func(t *testing.T, token auth.Token) []string {
@@ -46,7 +47,8 @@ func TestVault(t *testing.T) {
 	})
 }
 
-// fakeVault has the roles "app" and "second". Each is bound to the ServiceAccount of that name in the namespace tenant-a.
+// fakeVault has the roles "app" and "second". Each is bound to the
+// ServiceAccount of that name in the namespace tenant-a.
 type fakeVault struct {
 	*httptest.Server
 	issuer  *cloudtest.Issuer
@@ -94,7 +96,8 @@ func (v *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (v *fakeVault) logIn(w http.ResponseWriter, r *http.Request) {
 	var login struct{ Role, JWT string }
-	if r.URL.Path != "/v1/auth/jwt/login" || json.NewDecoder(r.Body).Decode(&login) != nil || !v.trusts(login.JWT, login.Role) {
+	if r.URL.Path != "/v1/auth/jwt/login" || json.NewDecoder(r.Body).Decode(&login) != nil ||
+		!v.trusts(login.JWT, login.Role) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"errors":["error validating token: ` + login.JWT + `"]}`))
 		return

@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// Vault logs in to HashiCorp Vault with the ServiceAccount's token, at the auth method "jwt". One value serves a whole controller.
+// Vault logs in to HashiCorp Vault with the ServiceAccount's token, at the auth
+// method "jwt". One value serves a whole controller.
 type Vault struct {
 	Address string // https://<host>[:<port>], set by the controller
 	clients provider.HTTPClients
@@ -27,7 +28,8 @@ const self = provider.Name("vault")
 // RoleAnnotation names the role in Vault that the ServiceAccount logs in with.
 const RoleAnnotation = "vault.example.com/role"
 
-// VaultToken holds its secret in a function, because packages that print, log or encode values never call one.
+// VaultToken holds its secret in a function, because packages that print, log
+// or encode values never call one.
 type VaultToken struct {
 	reveal    func() string
 	expiresAt time.Time
@@ -47,7 +49,8 @@ var validRole = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 func (*Vault) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	role := sa.Annotations[RoleAnnotation]
 	if !validRole.MatchString(role) {
-		return "", self.Misconfigured("set it to the name of a role in Vault", "the annotation %q is not a role: %.100q", RoleAnnotation, role)
+		return "", self.Misconfigured("set it to the name of a role in Vault", "the annotation %q is not a role: %.100q",
+			RoleAnnotation, role)
 	}
 	return role, nil
 }
@@ -60,7 +63,8 @@ func (v *Vault) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount,
 	key.Add("address", v.Address)
 }
 
-func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount, opts *provider.Options,
+func (v *Vault) NewTokenForServiceAccount(ctx context.Context, jwt string, sa *corev1.ServiceAccount,
+	opts *provider.Options,
 ) (auth.Token, error) {
 	role, err := v.GetIdentity(sa, opts)
 	if err != nil {
@@ -111,7 +115,8 @@ func (v *Vault) post(ctx context.Context, opts *provider.Options, path string, b
 	content, err := io.ReadAll(resp.Body)
 	switch status := resp.StatusCode; {
 	case status == http.StatusBadRequest || status == http.StatusForbidden:
-		return withStatus(self.Denied("bind the role in Vault to this ServiceAccount", "Vault refused the role %q", body["role"]), status)
+		return withStatus(self.Denied("bind the role in Vault to this ServiceAccount", "Vault refused the role %q",
+			body["role"]), status)
 	case status == http.StatusTooManyRequests:
 		return throttled(resp)
 	case status != http.StatusOK:

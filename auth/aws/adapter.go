@@ -8,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// CredentialsProvider returns credentials to clients of the AWS SDK. It is safe for concurrent use.
+// CredentialsProvider returns credentials to clients of the AWS SDK. It is safe
+// for concurrent use.
 type CredentialsProvider struct {
 	source *auth.AccessTokenSource
 }
@@ -33,8 +34,8 @@ func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvi
 	return &CredentialsProvider{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate makes the next call return new credentials, after a service has refused the last ones. Invalidate an
-// aws.CredentialsCache around it too.
+// Invalidate makes the next call return new credentials, after a service has
+// refused the last ones. Invalidate an aws.CredentialsCache around it too.
 func (c *CredentialsProvider) Invalidate() { c.source.Invalidate() }
 
 // Retrieve implements aws.CredentialsProvider. It honours the context of each

@@ -8,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// RoleARN is the name of an IAM role: arn:<partition>:iam::<account>:role<path><name>.
+// RoleARN is the name of an IAM role:
+// arn:<partition>:iam::<account>:role<path><name>.
 type RoleARN struct {
 	// Partition is one of AWS's, such as "aws" or "aws-cn".
 	Partition string
@@ -41,7 +42,8 @@ const (
 	maxARN        = 2048 // of IAM
 )
 
-// ParseRoleARN parses the ARN of an IAM role. The error does not repeat the ARN.
+// ParseRoleARN parses the ARN of an IAM role. The error does not repeat the
+// ARN.
 func ParseRoleARN(s string) (RoleARN, error) { return parseRoleARN(s, false) }
 
 // parseRoleARN also accepts names of services other than AWS, if other is set.
@@ -70,7 +72,8 @@ func parseRoleARN(s string, other bool) (RoleARN, error) {
 	return a, a.check()
 }
 
-// isPlainCluster recognizes the usual form of a cluster's ARN, in the partition aws. It runs on every hit of the cache.
+// isPlainCluster recognizes the usual form of a cluster's ARN, in the partition
+// aws. It runs on every hit of the cache.
 func isPlainCluster(arn string) bool {
 	const prefix, infix = "arn:aws:eks:", ":cluster/"
 	if len(arn) < len(prefix) || arn[:len(prefix)] != prefix {
@@ -89,7 +92,8 @@ func cutSession(arn, session string) (partition, account, role string) {
 	partition, service, region, account, resource := awsname.SplitARN(arn)
 	resource, isSession := strings.CutSuffix(resource, "/"+session)
 	role, isRole := strings.CutPrefix(resource, "assumed-role/")
-	if len(arn) > maxARN || !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" || account != "" && !awsname.ValidAccount(account) ||
+	if len(arn) > maxARN || !strings.HasPrefix(arn, "arn:") || service != "sts" || region != "" ||
+		account != "" && !awsname.ValidAccount(account) ||
 		!isSession || !isRole || role == "" || strings.Contains(role, ":") {
 		return "", "", ""
 	}
@@ -107,7 +111,8 @@ func (a RoleARN) check() error {
 	case len(a.Path) > maxRolePath:
 		return fmt.Errorf("the path of the role has %d characters, at most %d are allowed", len(a.Path), maxRolePath)
 	case !validRolePath(a.Path):
-		return fmt.Errorf("the path of the role may hold printable ASCII without blanks or empty parts only, but is %q", a.Path)
+		return fmt.Errorf("the path of the role may hold printable ASCII without blanks or empty parts only, but is %q",
+			a.Path)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 func FuzzPlainRole(f *testing.F) {
 	for _, arn := range []string{
 		"arn:aws:iam::123456789012:role/tenant-a", "arn:aws:iam::123456789012:role/", "arn:aws:iam::12345678901x:role/a",
-		"arn:aws:iam::123456789012:role/path/a", "arn:aws-cn:iam::123456789012:role/a", "arn:aws:sts::123456789012:role/a", "",
+		"arn:aws:iam::123456789012:role/path/a", "arn:aws-cn:iam::123456789012:role/a",
+		"arn:aws:sts::123456789012:role/a", "",
 	} {
 		f.Add(arn)
 	}
@@ -18,7 +19,8 @@ func FuzzPlainRole(f *testing.F) {
 		if !isPlainRole(arn) {
 			return
 		}
-		if parsed, err := ParseRoleARN(arn); err != nil || parsed.String() != arn || parsed.Path != "/" || parsed.Partition != "aws" {
+		if parsed, err := ParseRoleARN(arn); err != nil || parsed.String() != arn || parsed.Path != "/" ||
+			parsed.Partition != "aws" {
 			t.Errorf("%q: %+v, %v", arn, parsed, err)
 		}
 	})
@@ -30,11 +32,14 @@ func TestPlainRole(t *testing.T) {
 	}
 }
 
-// The short cut accepts nothing that awsname.ParseClusterARN refuses, and knows the usual form.
+// The short cut accepts nothing that awsname.ParseClusterARN refuses, and knows
+// the usual form.
 func FuzzPlainCluster(f *testing.F) {
 	for _, arn := range []string{
-		"arn:aws:eks:eu-central-1:123456789012:cluster/remote", "arn:aws:eks:eu-central-1:123456789012:cluster/", "arn:aws:eks:eu-central-1:12345678901x:cluster/a",
-		"arn:aws-cn:eks:cn-north-1:123456789012:cluster/a", "arn:aws:eks:us-gov-west-1:123456789012:cluster/a", "arn:aws:eks:eu-central-1", "",
+		"arn:aws:eks:eu-central-1:123456789012:cluster/remote", "arn:aws:eks:eu-central-1:123456789012:cluster/",
+		"arn:aws:eks:eu-central-1:12345678901x:cluster/a",
+		"arn:aws-cn:eks:cn-north-1:123456789012:cluster/a", "arn:aws:eks:us-gov-west-1:123456789012:cluster/a",
+		"arn:aws:eks:eu-central-1", "",
 		"arn:aws:eks:eu-central-1:123456789012:cluster/a:b", "arn:aws:eks:eu-central-1:123456789012:cluster/-a",
 	} {
 		f.Add(arn)

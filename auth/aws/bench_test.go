@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
+// inMemory reads a ServiceAccount as an informer's cache does without its deep
+// copy, and leaves the rest to a client.
 type inMemory struct {
 	*cloudtest.Client
 	sa *corev1.ServiceAccount
@@ -92,7 +93,8 @@ func BenchmarkMint(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what a hit costs at least: hashing 256 bytes, finding the entry, reading the clock.
+// BenchmarkFloor is what a hit costs at least: hashing 256 bytes, finding the
+// entry, reading the clock.
 func BenchmarkFloor(b *testing.B) {
 	entries, err := simplelru.NewLRU[[sha256.Size]byte, int](1000, nil)
 	if err != nil {

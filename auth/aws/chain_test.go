@@ -58,7 +58,8 @@ func (w *environment) getAll(t *testing.T, arns []string, opts ...auth.Option) {
 		})
 	}
 	wg.Wait()
-	if one, many := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"), w.cloud.Calls("sts", "AssumeRole"); one != 1 || many != len(arns) {
+	if one, many := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"), w.cloud.Calls("sts", "AssumeRole"); one != 1 ||
+		many != len(arns) {
 		t.Errorf("%d AssumeRoleWithWebIdentity and %d AssumeRole for %d roles", one, many, len(arns))
 	}
 }
@@ -69,7 +70,8 @@ func TestTwentyRolesOfAServiceAccountMakeOneWebIdentityExchange(t *testing.T) {
 	w.getAll(t, w.twentyRoles(role("tenant-a")), opts...)
 	// The ServiceAccount's own role shares the exchange too.
 	token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, opts...)
-	if err != nil || w.identity(t, token).RoleARN != role("tenant-a") || w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") != 1 {
+	if err != nil || w.identity(t, token).RoleARN != role("tenant-a") ||
+		w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") != 1 {
 		t.Errorf("got %v, %v, after %d exchanges", token, err, w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"))
 	}
 }
@@ -82,22 +84,24 @@ func TestTwentyRolesOfTheControllerMakeOneWebIdentityExchange(t *testing.T) {
 		auth.WithCache(testenv.Cache(t), object("tenant-a")))
 }
 
-// Several WithAssumeRole are assumed in their order, and what is meant to go on along the chain arrives at its end.
+// Several WithAssumeRole are assumed in their order, and what is meant to go on
+// along the chain arrives at its end.
 func TestChainOfSeveralRoles(t *testing.T) {
 	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
 	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}, ExternalID: "ext-1"})
 	first := aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, SourceIdentity: "tenant-a",
 		Tags: map[string]string{"team": "a", "env": "prod"}, TransitiveTagKeys: []string{"team"}})
 	then := aws.WithAssumeRole(aws.AssumeRole{RoleARN: last, ExternalID: "ext-1"})
-	opts := w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), aws.WithSessionDuration(20*time.Minute))
+	opts := w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")),
+		aws.WithSessionDuration(20*time.Minute))
 	for want, more := range map[string][]auth.Option{target: {first}, last: {first, then}} {
 		token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(slices.Clone(opts), more...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		id := w.identity(t, token)
-		if id.RoleARN != want || id.SessionName != "tenant-a.app" || id.SourceIdentity != "tenant-a" || id.Tags["team"] != "a" ||
-			token.GetDuration() > 20*time.Minute {
+		if id.RoleARN != want || id.SessionName != "tenant-a.app" || id.SourceIdentity != "tenant-a" ||
+			id.Tags["team"] != "a" || token.GetDuration() > 20*time.Minute {
 			t.Errorf("the session is %+v for %s", id, token.GetDuration())
 		}
 	}
@@ -108,7 +112,8 @@ func TestChainOfSeveralRoles(t *testing.T) {
 	}
 }
 
-// A chain of ten roles passes the checks of its options, one of eleven does not.
+// A chain of ten roles passes the checks of its options, one of eleven does
+// not.
 func TestChainOfTooManyRolesIsRefused(t *testing.T) {
 	w := newEnvironment(t)
 	var roles []auth.Option
@@ -122,9 +127,11 @@ func TestChainOfTooManyRolesIsRefused(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, target+"-0")
 }
 
-// Only the first role that the controller's user assumes may live for more than an hour.
+// Only the first role that the controller's user assumes may live for more than
+// an hour.
 func TestChainOfSeveralRolesLivesAnHourAtMost(t *testing.T) {
-	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(2*time.Hour),
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
+		aws.WithSessionDuration(2*time.Hour),
 		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
 }
@@ -134,7 +141,8 @@ func TestSessionNameOfTheRole(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{role("tenant-a"), "arn:aws:iam::" + account + ":user/controller"}})
+	w.cloud.AWS().SetRole(target,
+		cloudtest.Trust{Principals: []string{role("tenant-a"), "arn:aws:iam::" + account + ":user/controller"}})
 	w.cloud.AWS().SetRole(last, cloudtest.Trust{Principals: []string{target}})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
@@ -150,7 +158,8 @@ func TestSessionNameOfTheRole(t *testing.T) {
 		chain = append(chain, aws.WithSessionNamePrefix("hub"))
 		for who, opts := range map[string][]auth.Option{
 			"ServiceAccount": w.options("tenant-a", "app", chain...),
-			"controller":     append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}, chain...),
+			"controller": append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
+				chain...),
 		} {
 			token, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, opts...)
 			if err != nil {
@@ -170,7 +179,8 @@ func TestSessionNameOfTheRole(t *testing.T) {
 }
 
 func TestErrorsThatRefuseTheCredentialsBefore(t *testing.T) {
-	for code, want := range map[string]bool{"InvalidClientTokenId": true, "ExpiredToken": true, "AccessDenied": false, "Throttling": false} {
+	for code, want := range map[string]bool{"InvalidClientTokenId": true, "ExpiredToken": true, "AccessDenied": false,
+		"Throttling": false} {
 		w := newEnvironment(t).chain(nil)
 		w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: 403, Code: code})
 		_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
@@ -187,26 +197,31 @@ func TestAuthorizeSeesRolesOfTheChain(t *testing.T) {
 		got = r
 		return errors.New("no")
 	}})
-	_, err := w.get(t, "tenant-a", "app", policy, aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}), aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
+	_, err := w.get(t, "tenant-a", "app", policy, aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}),
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: last}))
 	testenv.CheckError(t, err, auth.ErrDenied, "policy refuses")
 	if got.Identity != role("tenant-a") || !slices.Equal(got.Chain, []string{target, last}) || w.cloud.Calls("", "") != 0 {
 		t.Errorf("the hook saw %+v", got)
 	}
 }
 
-// A role of the caller is refused and denied like that of an annotation, and the error names the caller.
+// A role of the caller is refused and denied like that of an annotation, and
+// the error names the caller.
 func TestRoleOfTheCaller(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "bare"))
 	callers := func(key, value string) auth.Option { return auth.WithAnnotations(map[string]string{key: value}) }
-	w.cloud.AWS().SetRole(role("spec"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bare"}})
+	w.cloud.AWS().SetRole(role("spec"),
+		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bare"}})
 	token, err := w.get(t, "tenant-a", "bare", callers(aws.RoleARNAnnotation, role("spec")))
 	if err != nil || w.identity(t, token).RoleARN != role("spec") {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, "spec"))
-	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "the caller, not the ServiceAccount, set", `"spec"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.RoleARNAnnotation, "the caller, not the ServiceAccount, set",
+		`"spec"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.TokenExpirationAnnotation, "soon"))
-	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation, "the caller, not the ServiceAccount, set", `"soon"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, aws.TokenExpirationAnnotation,
+		"the caller, not the ServiceAccount, set", `"soon"`)
 	_, err = w.get(t, "tenant-a", "app", callers(aws.RoleARNAnnotation, role("tenant-b")))
 	testenv.CheckError(t, err, auth.ErrDenied, role("tenant-b"), "the caller, not the ServiceAccount, set", "trust policy")
 	_, err = w.get(t, "tenant-a", "app", callers(aws.AudienceAnnotation, "vault"))
@@ -222,7 +237,8 @@ func TestHitsAllocateLittle(t *testing.T) {
 	tokens, provider := testenv.Cache(t), &aws.Provider{}
 	for name, more := range map[string][]auth.Option{"plain": nil, "one role": {one}, "two roles": {one, two}} {
 		sa := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
-		opts := append([]auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client()),
+		opts := append([]auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}),
+			auth.WithHTTPClient(w.cloud.Client()),
 			auth.WithSTSRegion("eu-central-1"), auth.WithCache(tokens, object("tenant-a"))}, more...)
 		var err error
 		get := func() { _, err = auth.GetAccessToken(t.Context(), provider, opts...) }

@@ -36,7 +36,8 @@ const (
 
 var _ provider.RESTConfigProvider = (*Provider)(nil)
 
-// clusterOf returns region and name of the cluster. The options hold its ARN, or its name in the region of STS.
+// clusterOf returns region and name of the cluster. The options hold its ARN,
+// or its name in the region of STS.
 func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error) {
 	name, resource := clusterName(opts), opts.ClusterResource
 	if name == "" && awsname.ValidClusterName(resource) {
@@ -46,7 +47,8 @@ func (p *Provider) clusterOf(opts *provider.Options) (awsname.ClusterARN, error)
 		if name == "" {
 			return awsname.ClusterARN{}, self.Misconfigured(
 				"give its ARN, or its name and region",
-				"the name of the EKS cluster is not known").About("auth.WithClusterResource", "aws.WithClusterName", "auth.WithSTSRegion")
+				"the name of the EKS cluster is not known").About("auth.WithClusterResource", "aws.WithClusterName",
+				"auth.WithSTSRegion")
 		}
 		region := p.stsRegion(opts)
 		partition, ok := awsname.PartitionOf(region)
@@ -114,15 +116,18 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 // isClusterID recognizes the ID of a local cluster on AWS Outposts, a UUID.
 func isClusterID(s string) bool {
 	const length, hyphens = 36, 4
-	return len(s) == length && strings.Count(s, "-") == hyphens && allOf(s, "-") && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
+	return len(s) == length && strings.Count(s, "-") == hyphens && allOf(s, "-") && s[8] == '-' && s[13] == '-' &&
+		s[18] == '-' && s[23] == '-'
 }
 
 // describeCluster asks EKS for address and certificate authority, and for the
 // name that the cluster's authenticator has: the ID of a local cluster on AWS
 // Outposts, else the name of the cluster.
-func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token, opts *provider.Options,
+func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterARN, token *Token,
+	opts *provider.Options,
 ) (address string, ca []byte, id string, err error) {
-	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
+	o := eks.Options{Region: cluster.Region, HTTPClient: p.clients.For(opts), Credentials: token.provider(),
+		Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := eks.New(o).DescribeCluster(ctx, &eks.DescribeClusterInput{Name: &cluster.Name})
@@ -147,7 +152,8 @@ func (p *Provider) describeCluster(ctx context.Context, cluster awsname.ClusterA
 // readCluster returns address and certificate authority of the cluster. A given
 // address has to be the cluster's own, and a given CA wins (RFC-0010, "API
 // Changes").
-func readCluster(c *types.Cluster, cluster awsname.ClusterARN, opts *provider.Options) (address string, ca []byte, err error) {
+func readCluster(c *types.Cluster, cluster awsname.ClusterARN,
+	opts *provider.Options) (address string, ca []byte, err error) {
 	endpoint, encoded := aws.ToString(c.Endpoint), ""
 	if c.CertificateAuthority != nil {
 		encoded = aws.ToString(c.CertificateAuthority.Data)
@@ -199,7 +205,8 @@ func clusterError(err error, cluster awsname.ClusterARN, token *Token) error {
 // clusterBearer returns a signed request to STS for this cluster only. The API
 // server sends it to learn the identity that signed it (aws-iam-authenticator,
 // pkg/token). It expires with the credentials that signed it.
-func clusterBearer(ctx context.Context, cluster awsname.ClusterARN, token *Token, now time.Time) (string, time.Time, error) {
+func clusterBearer(ctx context.Context, cluster awsname.ClusterARN, token *Token,
+	now time.Time) (string, time.Time, error) {
 	partition, _ := awsname.PartitionOf(cluster.Region) // every ClusterARN has a region with a partition
 	url := "https://sts." + cluster.Region + "." + partition.Suffix + "/?" + bearerQuery
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -209,7 +216,8 @@ func clusterBearer(ctx context.Context, cluster awsname.ClusterARN, token *Token
 	req.Header.Set("x-k8s-aws-id", cluster.Name)
 	signed, _, err := v4.NewSigner().PresignHTTP(ctx, token.Credentials(), req, emptySHA256, "sts", cluster.Region, now)
 	if err != nil {
-		return "", time.Time{}, self.Unavailable(opCluster, "", "the request for the cluster's token cannot be signed: %T", err)
+		return "", time.Time{}, self.Unavailable(opCluster, "",
+			"the request for the cluster's token cannot be signed: %T", err)
 	}
 	bearer := bearerPrefix + base64.RawURLEncoding.EncodeToString([]byte(signed))
 	if len(bearer) > maxBearer {

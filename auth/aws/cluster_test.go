@@ -22,7 +22,8 @@ const (
 	clusterAddress  = "https://abcdef0123456789.gr7.eu-central-1.eks.amazonaws.com:443"
 )
 
-// clusters adds an EKS cluster to the environment. The cloud's own authority serves as the cluster's.
+// clusters adds an EKS cluster to the environment. The cloud's own authority
+// serves as the cluster's.
 func (w *environment) clusters() *environment {
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
@@ -42,13 +43,17 @@ func TestCluster(t *testing.T) {
 		opts  []auth.Option
 		calls string
 	}{
-		"by its ARN":          {[]auth.Option{auth.WithClusterResource(clusterARN)}, "sts eks"},
-		"with its address":    {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)}, "sts eks"},
-		"by its name":         {[]auth.Option{auth.WithClusterResource("prod")}, "sts eks"},
-		"name and address":    {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")}, "sts eks"},
-		"with its authority":  {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
-		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca), aws.WithClusterName("prod")}, "sts"},
-		"by all three":        {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca)}, "sts"},
+		"by its ARN": {[]auth.Option{auth.WithClusterResource(clusterARN)}, "sts eks"},
+		"with its address": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)},
+			"sts eks"},
+		"by its name": {[]auth.Option{auth.WithClusterResource("prod")}, "sts eks"},
+		"name and address": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")},
+			"sts eks"},
+		"with its authority": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
+		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca),
+			aws.WithClusterName("prod")}, "sts"},
+		"by all three": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint),
+			auth.WithCAData(ca)}, "sts"},
 	} {
 		before := len(w.cloud.Log())
 		c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
@@ -59,10 +64,12 @@ func TestCluster(t *testing.T) {
 		if c.Host() != clusterAddress || string(c.CAData()) != ca {
 			t.Errorf("%s: %q with %d bytes of CA", name, c.Host(), len(c.CAData()))
 		}
-		if _, id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil || id.SessionName != "tenant-a.app" {
+		if _, id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil ||
+			id.SessionName != "tenant-a.app" {
 			t.Errorf("%s: the cluster finds %+v, %v", name, id, err)
 		}
-		if _, _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1), c.BearerToken()); err == nil {
+		if _, _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1),
+			c.BearerToken()); err == nil {
 			t.Errorf("%s: another cluster accepts the bearer", name)
 		}
 		if d := c.GetDuration(); d > 15*time.Minute || d < 13*time.Minute {
@@ -78,10 +85,12 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// The bearer has the form that the webhook of EKS demands, and its host is that of the cluster's partition and region.
+// The bearer has the form that the webhook of EKS demands, and its host is that
+// of the cluster's partition and region.
 func TestClusterBearer(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	c, err := w.cluster(t, &aws.Provider{UseFIPSEndpoint: true, UseDualStackEndpoint: true}, auth.WithClusterResource(clusterARN), auth.WithSTSRegion("us-west-2"))
+	c, err := w.cluster(t, &aws.Provider{UseFIPSEndpoint: true, UseDualStackEndpoint: true},
+		auth.WithClusterResource(clusterARN), auth.WithSTSRegion("us-west-2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +105,13 @@ func TestClusterBearer(t *testing.T) {
 	}
 	q := u.Query()
 	if u.Scheme != "https" || u.Host != "sts.eu-central-1.amazonaws.com" || u.Path != "/" || len(q) != 9 ||
-		q.Get("X-Amz-SignedHeaders") != "host;x-k8s-aws-id" || q.Get("X-Amz-Expires") != "900" || q.Get("Action") != "GetCallerIdentity" {
+		q.Get("X-Amz-SignedHeaders") != "host;x-k8s-aws-id" || q.Get("X-Amz-Expires") != "900" ||
+		q.Get("Action") != "GetCallerIdentity" {
 		t.Errorf("the URL is %s%s with %v", u.Host, u.Path, q)
 	}
 	for _, call := range w.cloud.Log() {
-		if want := map[string]string{"sts": "sts-fips.us-west-2.api.aws", "eks": "eks-fips.eu-central-1.api.aws"}[call.Service]; call.Host != want {
+		if want := map[string]string{"sts": "sts-fips.us-west-2.api.aws",
+			"eks": "eks-fips.eu-central-1.api.aws"}[call.Service]; call.Host != want {
 			t.Errorf("asked %s of %s, want %s", call.Service, call.Host, want)
 		}
 	}
@@ -109,12 +120,14 @@ func TestClusterBearer(t *testing.T) {
 // A bearer is worth nothing without the credentials that signed it.
 func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) }) // so that five minutes of the hour are left
+	// so that five minutes of the hour are left
+	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := &auth.Options{Options: provider.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()), ClusterAddress: clusterAddress}}
+	opts := &auth.Options{Options: provider.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()),
+		ClusterAddress: clusterAddress}}
 	aws.WithClusterName("prod")(opts)
 	c, err := (&aws.Provider{}).NewRESTConfig(t.Context(), []auth.Token{token}, &opts.Options)
 	if err != nil || !c.ExpiresAt().Equal(token.ExpiresAt()) || c.GetDuration() > 5*time.Minute {
@@ -125,7 +138,8 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 func TestClusterIsMintedOnce(t *testing.T) {
 	w := newEnvironment(t).clusters()
 	tokens := testenv.Cache(t)
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example", CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example",
+		CA: w.cloud.CA()})
 	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
 	for range 3 {
 		for arn, want := range map[string]string{clusterARN: clusterAddress, clusterARN + "-2": "https://two.example:443"} {
@@ -140,7 +154,8 @@ func TestClusterIsMintedOnce(t *testing.T) {
 	}
 	// Two names at one address are two bearers.
 	for _, name := range []string{"prod", "other"} {
-		c, err := w.cluster(t, p, cached, auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())), aws.WithClusterName(name))
+		c, err := w.cluster(t, p, cached, auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())),
+			aws.WithClusterName(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,11 +171,14 @@ func TestClusterIsMintedOnce(t *testing.T) {
 	}
 }
 
-// An object that names cluster, address and CA would get the controller's bearer for that cluster sent to any address.
+// An object that names cluster, address and CA would get the controller's
+// bearer for that cluster sent to any address.
 func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client()),
-		auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))
+	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithOwner(object("tenant-a")),
+		auth.WithHTTPClient(w.cloud.Client()),
+		auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://10.0.0.1"),
+		auth.WithCAData(string(w.cloud.CA())))
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
@@ -173,13 +191,14 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t).clusters()
 	w.setWebIdentity(t)
-	opts := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), aws.WithClusterName("prod"),
-		auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
+	opts := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"),
+		aws.WithClusterName("prod"), auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
-	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
+	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{},
+		append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
-	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("us-east-1"),
-		auth.WithClusterResource("prod"), auth.WithOwner(object("tenant-b")), anyCluster)
+	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.cloud.Client()),
+		auth.WithSTSRegion("us-east-1"), auth.WithClusterResource("prod"), auth.WithOwner(object("tenant-b")), anyCluster)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
@@ -197,22 +216,40 @@ func TestClustersThatAreRefused(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"another address":     {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://evil.example")}, auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
-		"another port":        {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint + ":8443")}, auth.ErrMisconfigured, "is not that of the cluster"},
-		"unknown":             {[]auth.Option{auth.WithClusterResource(clusterARN + "-x")}, auth.ErrMisconfigured, "No cluster found for name: prod-x."},
-		"of another account":  {[]auth.Option{auth.WithClusterResource(other)}, auth.ErrMisconfigured, "instead of"},
-		"nothing":             {[]auth.Option{auth.WithClusterAddress(clusterEndpoint)}, auth.ErrMisconfigured, "WithClusterName"},
-		"name, other address": {[]auth.Option{auth.WithClusterAddress("https://evil.example"), aws.WithClusterName("prod")}, auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
-		"unknown name":        {[]auth.Option{auth.WithClusterResource("other")}, auth.ErrMisconfigured, "No cluster found for name: other."},
-		"name without region": {[]auth.Option{auth.WithClusterResource("prod"), auth.WithSTSRegion("")}, auth.ErrMisconfigured, "region"},
-		"name and resource":   {[]auth.Option{auth.WithClusterResource("prod"), aws.WithClusterName("other")}, auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
-		"bad name":            {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())), aws.WithClusterName("a\r\nb")}, auth.ErrMisconfigured, "cannot be the name"},
-		"empty name":          {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("")}, auth.ErrMisconfigured, "cannot be the name"},
-		"two names":           {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("other")}, auth.ErrMisconfigured, `"other"`},
-		"no ARN":              {[]auth.Option{auth.WithClusterResource("cluster/prod")}, auth.ErrMisconfigured, `"cluster/prod" is not the ARN of an EKS cluster`},
-		"another cloud's":     {[]auth.Option{auth.WithClusterResource("projects/p/locations/l/clusters/c")}, auth.ErrMisconfigured, "is not the ARN"},
-		"a node group":        {[]auth.Option{auth.WithClusterResource("arn:aws:eks:eu-central-1:" + account + ":nodegroup/prod")}, auth.ErrMisconfigured, "cluster/<name>"},
-		"partition of region": {[]auth.Option{auth.WithClusterResource("arn:aws-cn:eks:eu-central-1:" + account + ":cluster/prod")}, auth.ErrMisconfigured, "partition"},
+		"another address": {[]auth.Option{auth.WithClusterResource(clusterARN),
+			auth.WithClusterAddress("https://evil.example")}, auth.ErrMisconfigured,
+			`"https://evil.example:443" is not that of the cluster`},
+		"another port": {[]auth.Option{auth.WithClusterResource(clusterARN),
+			auth.WithClusterAddress(clusterEndpoint + ":8443")}, auth.ErrMisconfigured, "is not that of the cluster"},
+		"unknown": {[]auth.Option{auth.WithClusterResource(clusterARN + "-x")}, auth.ErrMisconfigured,
+			"No cluster found for name: prod-x."},
+		"of another account": {[]auth.Option{auth.WithClusterResource(other)}, auth.ErrMisconfigured, "instead of"},
+		"nothing": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint)}, auth.ErrMisconfigured,
+			"WithClusterName"},
+		"name, other address": {[]auth.Option{auth.WithClusterAddress("https://evil.example"), aws.WithClusterName("prod")},
+			auth.ErrMisconfigured, `"https://evil.example:443" is not that of the cluster`},
+		"unknown name": {[]auth.Option{auth.WithClusterResource("other")}, auth.ErrMisconfigured,
+			"No cluster found for name: other."},
+		"name without region": {[]auth.Option{auth.WithClusterResource("prod"), auth.WithSTSRegion("")},
+			auth.ErrMisconfigured, "region"},
+		"name and resource": {[]auth.Option{auth.WithClusterResource("prod"), aws.WithClusterName("other")},
+			auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
+		"bad name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())),
+			aws.WithClusterName("a\r\nb")}, auth.ErrMisconfigured, "cannot be the name"},
+		"empty name": {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("")},
+			auth.ErrMisconfigured, "cannot be the name"},
+		"two names": {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("other")},
+			auth.ErrMisconfigured, `"other"`},
+		"no ARN": {[]auth.Option{auth.WithClusterResource("cluster/prod")}, auth.ErrMisconfigured,
+			`"cluster/prod" is not the ARN of an EKS cluster`},
+		"another cloud's": {[]auth.Option{auth.WithClusterResource("projects/p/locations/l/clusters/c")},
+			auth.ErrMisconfigured, "is not the ARN"},
+		"a node group": {
+			[]auth.Option{auth.WithClusterResource("arn:aws:eks:eu-central-1:" + account + ":nodegroup/prod")},
+			auth.ErrMisconfigured, "cluster/<name>"},
+		"partition of region": {
+			[]auth.Option{auth.WithClusterResource("arn:aws-cn:eks:eu-central-1:" + account + ":cluster/prod")},
+			auth.ErrMisconfigured, "partition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
@@ -232,27 +269,43 @@ func TestAnswersOfEKS(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":         {cloudtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"}, auth.ErrThrottled, "slow"},
-		"server":            {cloudtest.Fault{Service: "eks", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
-		"unavailable":       {cloudtest.Fault{Service: "eks", Status: 503, Code: "ServiceUnavailableException", Message: "later"}, auth.ErrUnavailable, "later"},
-		"client":            {cloudtest.Fault{Service: "eks", Status: 400, Code: "ClientException", Message: "no"}, auth.ErrDenied, "no"},
-		"HTML":              {cloudtest.Fault{Service: "eks", Body: "<html>secret of the proxy"}, auth.ErrUnavailable, "cannot be read"},
-		"10 MB":             {describe(`{"name":"` + strings.Repeat("a", 10<<20) + `"}`), auth.ErrUnavailable, "larger than"},
-		"redirect":          {cloudtest.Fault{Service: "eks", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":               {cloudtest.Fault{Service: "eks", Cut: true}, auth.ErrUnavailable, "eks.eu-central-1.amazonaws.com"},
-		"no cluster":        {cloudtest.Fault{Service: "eks", Body: "{}"}, auth.ErrUnavailable, "no cluster"},
-		"null":              {describe("null"), auth.ErrUnavailable, "no cluster"},
-		"empty":             {describe("{}"), auth.ErrUnavailable, "no address or no certificate authority"},
-		"being created":     {describe(`{"status":"CREATING","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "CREATING"},
-		"no endpoint":       {describe(`{"status":"ACTIVE",` + ca + `}`), auth.ErrUnavailable, "no address"},
-		"no authority":      {describe(`{"status":"ACTIVE","endpoint":"https://h"}`), auth.ErrUnavailable, "no certificate authority"},
-		"no data":           {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{}}`), auth.ErrUnavailable, "no certificate authority"},
-		"http":              {describe(`{"status":"ACTIVE","endpoint":"http://h",` + ca + `}`), auth.ErrUnavailable, `endpoint "http://h"`},
-		"user":              {describe(`{"status":"ACTIVE","endpoint":"https://u:p@h",` + ca + `}`), auth.ErrUnavailable, "not an address"},
-		"not base64":        {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{"data":"%"}}`), auth.ErrUnavailable, "not PEM in base64"},
-		"not PEM":           {describe(`{"status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, "not PEM in base64"},
-		"another name":      {describe(`{"name":"other","status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable, `"other"`},
-		"region not active": {cloudtest.Fault{Service: "eks", Status: 403, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid"}, auth.ErrDenied, "activated the region"},
+		"throttled": {cloudtest.Fault{Service: "eks", Status: 429, Code: "ThrottlingException", Message: "slow"},
+			auth.ErrThrottled, "slow"},
+		"server": {cloudtest.Fault{Service: "eks", Status: 500, Code: "ServerException", Message: "oops"},
+			auth.ErrUnavailable, "oops"},
+		"unavailable": {cloudtest.Fault{Service: "eks", Status: 503, Code: "ServiceUnavailableException",
+			Message: "later"}, auth.ErrUnavailable, "later"},
+		"client": {cloudtest.Fault{Service: "eks", Status: 400, Code: "ClientException", Message: "no"},
+			auth.ErrDenied, "no"},
+		"HTML": {cloudtest.Fault{Service: "eks", Body: "<html>secret of the proxy"}, auth.ErrUnavailable,
+			"cannot be read"},
+		"10 MB": {describe(`{"name":"` + strings.Repeat("a", 10<<20) + `"}`), auth.ErrUnavailable, "larger than"},
+		"redirect": {cloudtest.Fault{Service: "eks", Redirect: "https://evil.example/"}, auth.ErrUnavailable,
+			"redirect"},
+		"cut": {cloudtest.Fault{Service: "eks", Cut: true}, auth.ErrUnavailable,
+			"eks.eu-central-1.amazonaws.com"},
+		"no cluster": {cloudtest.Fault{Service: "eks", Body: "{}"}, auth.ErrUnavailable, "no cluster"},
+		"null":       {describe("null"), auth.ErrUnavailable, "no cluster"},
+		"empty":      {describe("{}"), auth.ErrUnavailable, "no address or no certificate authority"},
+		"being created": {describe(`{"status":"CREATING","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable,
+			"CREATING"},
+		"no endpoint": {describe(`{"status":"ACTIVE",` + ca + `}`), auth.ErrUnavailable, "no address"},
+		"no authority": {describe(`{"status":"ACTIVE","endpoint":"https://h"}`), auth.ErrUnavailable,
+			"no certificate authority"},
+		"no data": {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{}}`),
+			auth.ErrUnavailable, "no certificate authority"},
+		"http": {describe(`{"status":"ACTIVE","endpoint":"http://h",` + ca + `}`), auth.ErrUnavailable,
+			`endpoint "http://h"`},
+		"user": {describe(`{"status":"ACTIVE","endpoint":"https://u:p@h",` + ca + `}`), auth.ErrUnavailable,
+			"not an address"},
+		"not base64": {describe(`{"status":"ACTIVE","endpoint":"https://h","certificateAuthority":{"data":"%"}}`),
+			auth.ErrUnavailable, "not PEM in base64"},
+		"not PEM": {describe(`{"status":"ACTIVE","endpoint":"https://h",` + ca + `}`), auth.ErrUnavailable,
+			"not PEM in base64"},
+		"another name": {describe(`{"name":"other","status":"ACTIVE","endpoint":"https://h",` + ca + `}`),
+			auth.ErrUnavailable, `"other"`},
+		"region not active": {cloudtest.Fault{Service: "eks", Status: 403, Code: "UnrecognizedClientException",
+			Message: "The security token included in the request is invalid"}, auth.ErrDenied, "activated the region"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -288,7 +341,8 @@ func TestDerivedCredentialsHonourTheContext(t *testing.T) {
 			return err
 		},
 		"ecr": func(ctx context.Context, opts []auth.Option) error {
-			_, err := auth.GetArtifactRegistryCredentials(ctx, &aws.Provider{}, "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", opts...)
+			_, err := auth.GetArtifactRegistryCredentials(ctx, &aws.Provider{},
+				"123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", opts...)
 			return err
 		},
 	} {
@@ -332,7 +386,8 @@ func TestLocalClusterOnOutposts(t *testing.T) {
 			}
 		})
 	}
-	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN), aws.WithClusterName("ffffffff-1f3a-4a55-9a6d-5a3f6a1c0001"))
+	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN),
+		aws.WithClusterName("ffffffff-1f3a-4a55-9a6d-5a3f6a1c0001"))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, id, "ffffffff-")
 	remove()
 	defer w.cloud.AddFault(withID("another"))()

@@ -94,7 +94,8 @@ func controllerError(err error) error {
 	return e
 }
 
-// apiMessage leaves out parts of the answer that may repeat the request, whose secrets are unknown here.
+// apiMessage leaves out parts of the answer that may repeat the request, whose
+// secrets are unknown here.
 func apiMessage(e *auth.Error) string {
 	switch {
 	case e.Code == "", e.Code == "UnknownError":
@@ -161,16 +162,17 @@ func (p *Provider) loadChain(ctx context.Context, opts *provider.Options) (aws.C
 	return cfg.Credentials, nil
 }
 
-// chainClient has the SDK's own type: the SDK makes that one trust AWS_CA_BUNDLE and fails with any other.
+// chainClient has the SDK's own type: the SDK makes that one trust
+// AWS_CA_BUNDLE and fails with any other.
 func chainClient(opts *provider.Options) *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().
 		WithTimeout(time.Duration(maxAttempts) * transport.RequestTimeout).
 		WithTransportOptions(func(t *http.Transport) { transport.UseProxy(t, opts.ProxyURL) })
 }
 
-// sending is the last step of each request of the SDK. It sends the request with
-// the client of the options, if any, and bounds the answer, which holds only
-// credentials.
+// sending is the last step of each request of the SDK. It sends the request
+// with the client of the options, if any, and bounds the answer, which holds
+// only credentials.
 func sending(given *http.Client) func(*middleware.Stack) error {
 	var handler middleware.Handler
 	if given != nil {

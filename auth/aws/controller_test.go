@@ -25,8 +25,10 @@ import (
 // clearEnvironment leaves nothing for the SDK's chain to find.
 func clearEnvironment(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME",
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE", "AWS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN",
+		"AWS_ROLE_SESSION_NAME",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE", "AWS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 		"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS", "AWS_REGION", "AWS_DEFAULT_REGION"} {
 		t.Setenv(name, "")
 	}
@@ -48,8 +50,10 @@ func writeFile(t *testing.T, text string) string {
 // setWebIdentity makes the controller ServiceAccount app of tenant A.
 func (w *environment) setWebIdentity(t *testing.T) {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
-		[]string{aws.DefaultAudience}, time.Hour))
+	jwt,
+		err := w.issuer.Sign(
+		w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+			[]string{aws.DefaultAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +61,8 @@ func (w *environment) setWebIdentity(t *testing.T) {
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", writeFile(t, jwt))
 }
 
-// In a pod with IAM roles for service accounts the controller is its own ServiceAccount.
+// In a pod with IAM roles for service accounts the controller is its own
+// ServiceAccount.
 func TestControllerWithWebIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
@@ -76,7 +81,8 @@ func TestControllerWithWebIdentity(t *testing.T) {
 			t.Errorf("got the credentials of %+v", id)
 		}
 	}
-	_, err := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithSTSEndpoint("https://sts.amazonaws.com"))...)
+	_, err := auth.GetAccessToken(t.Context(), provider,
+		append(opts, auth.WithSTSEndpoint("https://sts.amazonaws.com"))...)
 	if calls := w.cloud.Log(); err != nil || calls[len(calls)-1].Host != "sts.amazonaws.com" {
 		t.Errorf("with an endpoint: %v, %+v", err, calls)
 	}
@@ -85,13 +91,15 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 }
 
-// IsOwnIdentityError distinguishes missing credentials of the controller from a role that refuses them, with and without a cache.
+// IsOwnIdentityError distinguishes missing credentials of the controller from a
+// role that refuses them, with and without a cache.
 func TestIsOwnIdentityError(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	provider := &aws.Provider{}
-	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-missing"})}
+	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-missing"})}
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", target)
 	if provider.IsOwnIdentityError(err) {
@@ -108,7 +116,8 @@ func TestIsOwnIdentityError(t *testing.T) {
 	}
 }
 
-// EKS Pod Identity, and every other agent that speaks the container credentials protocol.
+// EKS Pod Identity, and every other agent that speaks the container credentials
+// protocol.
 func TestControllerWithPodIdentity(t *testing.T) {
 	clearEnvironment(t)
 	expiry := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
@@ -118,15 +127,19 @@ func TestControllerWithPodIdentity(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"AccessKeyId":"ASIAPOD","SecretAccessKey":"s","Token":"t","Expiration":"` + expiry.Format(time.RFC3339) + `","AccountId":"123456789012"}`))
+		_,
+			_ = w.Write([]byte(`{"AccessKeyId":"ASIAPOD","SecretAccessKey":"s","Token":"t","Expiration":"` +
+			expiry.Format(time.RFC3339) + `","AccountId":"123456789012"}`))
 	}))
 	defer agent.Close()
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
 	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-token")
-	// A proxy that would swallow the request must not be asked for the agent on loopback.
+	// A proxy that would swallow the request must not be asked for the agent on
+	// loopback.
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	own, err := get(t, &aws.Provider{}, auth.WithSTSRegion("eu-central-1"))
-	if err != nil || own.AccessKeyID() != "ASIAPOD" || own.ExpiresAt().After(expiry) || own.GetDuration() < 50*time.Minute {
+	if err != nil || own.AccessKeyID() != "ASIAPOD" || own.ExpiresAt().After(expiry) ||
+		own.GetDuration() < 50*time.Minute {
 		t.Errorf("got %v, %v", own, err)
 	}
 }
@@ -147,7 +160,8 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrUnavailable, "aws: find own AWS credentials", "name a ServiceAccount")
 }
 
-// A program of the shared configuration runs only where a person runs the controller.
+// A program of the shared configuration runs only where a person runs the
+// controller.
 func TestControllerWithCredentialProcess(t *testing.T) {
 	const answer = `{"Version":1,"AccessKeyId":"AKIAPROCESS","SecretAccessKey":"secret"}`
 	for name, text := range map[string]string{
@@ -178,23 +192,30 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 	}
 }
 
-// Errors of the controller quote neither files nor the output of programs: conditions hold them.
+// Errors of the controller quote neither files nor the output of programs:
+// conditions hold them.
 func TestControllerErrorsQuoteNothing(t *testing.T) {
 	const secret = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
-	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secret, http.StatusForbidden) }))
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, secret, http.StatusForbidden)
+	}))
 	defer agent.Close()
 	for name, tc := range map[string]struct{ variable, value, want string }{
-		"process":       {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret), "credential_process failed"},
-		"process fails": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret+"; false"), "credential_process failed"},
-		"bad number":    {"AWS_CONFIG_FILE", writeFile(t, "[default]\nmax_attempts = "+secret), "cannot be used"},
-		"half of keys":  {"AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "[default]\naws_secret_access_key = "+secret), "cannot be used"},
-		"no profile":    {"AWS_PROFILE", "absent", `no profile "absent"`},
-		"agent":         {"AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL, "not one of AWS"},
+		"process": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret),
+			"credential_process failed"},
+		"process fails": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret+"; false"),
+			"credential_process failed"},
+		"bad number": {"AWS_CONFIG_FILE", writeFile(t, "[default]\nmax_attempts = "+secret), "cannot be used"},
+		"half of keys": {"AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "[default]\naws_secret_access_key = "+secret),
+			"cannot be used"},
+		"no profile": {"AWS_PROFILE", "absent", `no profile "absent"`},
+		"agent":      {"AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL, "not one of AWS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearEnvironment(t)
 			t.Setenv(tc.variable, tc.value)
-			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithAllowShellOut())
+			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
+				auth.WithAllowShellOut())
 			testenv.CheckError(t, err, auth.ErrUnavailable, tc.want)
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the message holds the secret: %v", err)
@@ -229,13 +250,15 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The client that the controller gives has a trust of its own, whatever AWS_CA_BUNDLE says, and is asked for everything.
+// The client that the controller gives has a trust of its own, whatever
+// AWS_CA_BUNDLE says, and is asked for everything.
 func TestControllerWithClient(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newEnvironment(t).cloud.CA())))
 	w.setWebIdentity(t)
-	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())); err != nil {
+	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
+		auth.WithHTTPClient(w.cloud.Client())); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "")
@@ -246,7 +269,8 @@ func TestControllerWithClient(t *testing.T) {
 		body := io.NopCloser(strings.NewReader(`{"AccessKeyId":"ASIAPOD","SecretAccessKey":"s","Token":"t"}`))
 		return &http.Response{StatusCode: http.StatusOK, Body: body, Request: r}, nil
 	})}
-	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(client))
+	_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
+		auth.WithHTTPClient(client))
 	if err != nil || asked != "http://169.254.170.23/v1/credentials" {
 		t.Errorf("asked %q, %v", asked, err)
 	}

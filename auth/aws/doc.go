@@ -1,5 +1,6 @@
-// Package aws turns ServiceAccounts into AWS credentials: through AssumeRoleWithWebIdentity for a ServiceAccount (IAM
-// roles for service accounts), and through the SDK's own chain for the controller itself.
+// Package aws turns ServiceAccounts into AWS credentials: through
+// AssumeRoleWithWebIdentity for a ServiceAccount (IAM roles for service
+// accounts), and through the SDK's own chain for the controller itself.
 //
 // A tenant names the role on a ServiceAccount:
 //
@@ -7,7 +8,8 @@
 //	  annotations:
 //	    eks.amazonaws.com/role-arn: arn:aws:iam::123456789012:role/tenant-a
 //
-// and the role's trust policy names the cluster's issuer and that ServiceAccount:
+// and the role's trust policy names the cluster's issuer and that
+// ServiceAccount:
 //
 //	"Principal": {"Federated": "arn:aws:iam::123456789012:oidc-provider/<issuer without https://>"},
 //	"Action": "sts:AssumeRoleWithWebIdentity",
@@ -45,8 +47,10 @@
 // names another one. The role needs these permissions:
 //
 //   - ECR: ecr:GetAuthorizationToken and the permissions to pull
-//   - ECR Public: ecr-public:GetAuthorizationToken and sts:GetServiceBearerToken
-//   - EKS: an access entry in the cluster, and eks:DescribeCluster unless the call has address and certificate authority
+//   - ECR Public: ecr-public:GetAuthorizationToken and
+//     sts:GetServiceBearerToken
+//   - EKS: an access entry in the cluster, and eks:DescribeCluster unless the
+//     call has address and certificate authority
 //   - CodeCommit: codecommit:GitPull
 //
 // # Further options

@@ -19,24 +19,29 @@ import (
 )
 
 // exchangeError explains why STS gave no credentials for a ServiceAccount.
-func (p *Provider) exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provider.Options, oidcToken string) error {
+func (p *Provider) exchangeError(err error, arn string, sa *corev1.ServiceAccount, opts *provider.Options,
+	oidcToken string) error {
 	e := classify(err, opAssumeRole, oidcToken)
 	answer := e.Message
 	e.Message = fmt.Sprintf("role %q: %s", arn, e.Message)
 	switch {
 	case e.Code == "AccessDenied" && isOtherService(opts):
-		e.Remedy = fmt.Sprintf("correct the role, or let the service at %q trust %s with the client ID %q and allow the role to the subject %q",
+		e.Remedy = fmt.Sprintf(
+			"correct the role, or let the service at %q trust %s with the client ID %q and allow the role to the subject %q",
 			otherService(opts), opts.IssuerName(), p.audienceOf(otherService(opts)), opts.SubjectClaim(sa))
 	case e.Code == "AccessDenied":
-		e.Remedy = fmt.Sprintf("correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the OIDC provider of %s "+
-			"for the subject %q", opts.IssuerName(), opts.SubjectClaim(sa))
+		e.Remedy = fmt.Sprintf(
+			"correct the role, or let its trust policy allow sts:AssumeRoleWithWebIdentity to the OIDC provider of %s "+
+				"for the subject %q", opts.IssuerName(), opts.SubjectClaim(sa))
 	case strings.Contains(answer, "No OpenIDConnect provider found"):
 		e.Remedy = "use a role that trusts this issuer, or create the IAM OIDC provider for " + opts.IssuerName() +
 			" in the account of the role"
 	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience") && isOtherService(opts):
-		e.Remedy = fmt.Sprintf("correct the audience, or set it as client ID at the service; the default is %q", p.audienceOf(otherService(opts)))
+		e.Remedy = fmt.Sprintf("correct the audience, or set it as client ID at the service; the default is %q",
+			p.audienceOf(otherService(opts)))
 	case e.Code == "InvalidIdentityToken" && strings.Contains(answer, "audience"):
-		e.Remedy = fmt.Sprintf("correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
+		e.Remedy = fmt.Sprintf(
+			"correct the audience, or add it to the client IDs of the IAM OIDC provider; the default is %q", DefaultAudience)
 	case cannotVerify(e.Code, answer):
 		e.Remedy = "make the issuer's discovery document and keys readable for AWS, publish the current keys, " +
 			"and check that the account of the role has the IAM OIDC provider for " + opts.IssuerName()
@@ -44,7 +49,8 @@ func (p *Provider) exchangeError(err error, arn string, sa *corev1.ServiceAccoun
 	return e
 }
 
-// classify goes by status and code of an error of the SDK. The text decides only where these say nothing.
+// classify goes by status and code of an error of the SDK. The text decides
+// only where these say nothing.
 func classify(err error, operation string, secrets ...string) *auth.Error {
 	e := self.Unavailable(operation, "", "")
 	e.Err = provider.Bounded(err)
@@ -90,7 +96,8 @@ func reasonOf(code, message string, status int) (provider.Reason, string) {
 		return auth.ErrUnavailable, "if it lasts, see the AWS Health Dashboard, or the proxy that answers for AWS"
 	case code == "", code == "UnknownError":
 		return auth.ErrUnavailable, "check whether a proxy answers for AWS"
-	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, isTemporary(code), cannotVerify(code, message):
+	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout, isTemporary(code),
+		cannotVerify(code, message):
 		return auth.ErrUnavailable, ""
 	case clocksDiffer(code, message):
 		return auth.ErrUnavailable, "check the clock of this machine: AWS finds its signature too old or too new"
@@ -133,13 +140,15 @@ func isTemporary(code string) bool {
 }
 
 // cannotVerify reports that STS could not fetch the issuer's keys. The second
-// text is the newer one, which STS also has for an issuer that it does not know.
+// text is the newer one, which STS also has for an issuer that it does not
+// know.
 func cannotVerify(code, message string) bool {
 	return code == "InvalidIdentityToken" &&
 		(strings.Contains(message, "retrieve verification key") || strings.Contains(message, "could not be validated"))
 }
 
-// serviceError explains why a service other than STS refused credentials of STS.
+// serviceError explains why a service other than STS refused credentials of
+// STS.
 func serviceError(err error, operation string, from *Token) *auth.Error {
 	e := classify(err, operation, from.secrets()...)
 	switch e.Code {
@@ -162,17 +171,20 @@ func isTransient(err error) bool {
 	return code == "IDPCommunicationError" || cannotVerify(code, message) || clocksDiffer(code, message)
 }
 
-// clocksDiffer recognizes refusals of a signature that is too old or from the future.
+// clocksDiffer recognizes refusals of a signature that is too old or from the
+// future.
 func clocksDiffer(code, message string) bool {
 	return code == "RequestExpired" || code == "RequestTimeTooSkewed" ||
 		strings.Contains(message, "Signature expired") || strings.Contains(message, "Signature not yet current")
 }
 
-// transportMessage describes an error without an answer of the service. It repeats no part of a malformed answer.
+// transportMessage describes an error without an answer of the service. It
+// repeats no part of a malformed answer.
 func transportMessage(err error, secrets ...string) string {
 	var undecodable *smithy.DeserializationError
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &undecodable) && !errors.As(err, &tooLarge) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	if errors.As(err, &undecodable) && !errors.As(err, &tooLarge) && !errors.Is(err, context.DeadlineExceeded) &&
+		!errors.Is(err, context.Canceled) {
 		return "the answer cannot be read"
 	}
 	return transport.Message(err, secrets...)

@@ -30,7 +30,8 @@ func Example() {
 	defer cloud.Close()
 	const role = "arn:aws:iam::123456789012:role/tenant-a"
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	cloud.AWS().SetRole(role,
+		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{aws.RoleARNAnnotation: role}}})
 

@@ -15,9 +15,11 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// AzureToken returns an Azure token for a ServiceAccount whose AWS role Microsoft Entra ID trusts. The controller has
-// one issuer: provider.NewWebIdentityIssuer(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1")). opts are
-// auth.WithServiceAccount and auth.WithCache, as for every call.
+// AzureToken returns an Azure token for a ServiceAccount whose AWS role
+// Microsoft Entra ID trusts. The controller has one issuer:
+// provider.NewWebIdentityIssuer(aws.WebIdentity{},
+// auth.WithSTSRegion("eu-central-1")). opts are auth.WithServiceAccount and
+// auth.WithCache, as for every call.
 func AzureToken(ctx context.Context, issuer *aws.WebIdentityIssuer, opts ...auth.Option) (*azure.Token, error) {
 	token, err := auth.GetAccessToken(ctx, &azure.Provider{}, append(opts, auth.WithSubjectIssuer(issuer))...)
 	if err != nil {
@@ -26,7 +28,8 @@ func AzureToken(ctx context.Context, issuer *aws.WebIdentityIssuer, opts ...auth
 	return azure.FromToken(token)
 }
 
-// A tenant's AWS role is its identity in Azure, without an issuer of the cluster's at Azure.
+// A tenant's AWS role is its identity in Azure, without an issuer of the
+// cluster's at Azure.
 func ExampleProvider_NewWebIdentityIssuer() {
 	const tenant, clientID = "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555"
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})

@@ -32,7 +32,8 @@ const (
 	maxDelay    = 5 * time.Second
 )
 
-// NewTokenForServiceAccount exchanges the ServiceAccount's token for credentials of its own role, the first of a chain.
+// NewTokenForServiceAccount exchanges the ServiceAccount's token for
+// credentials of its own role, the first of a chain.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, sa *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
 	arn := opts.Identity
@@ -43,8 +44,9 @@ func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken stri
 	if sa.Name != "" {
 		session = sessionName(sessionPrefix(opts), sa.Namespace, sa.Name)
 	}
-	out, err := p.stsClient(opts, aws.AnonymousCredentials{}).AssumeRoleWithWebIdentity(ctx, &sts.AssumeRoleWithWebIdentityInput{
-		RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
+	out, err := p.stsClient(opts, aws.AnonymousCredentials{}).AssumeRoleWithWebIdentity(ctx,
+		&sts.AssumeRoleWithWebIdentityInput{
+			RoleArn: &arn, RoleSessionName: &session, WebIdentityToken: &oidcToken, DurationSeconds: durationSeconds(opts)})
 	if err != nil {
 		return nil, p.exchangeError(err, arn, sa, opts, oidcToken)
 	}
@@ -64,9 +66,11 @@ func (p *Provider) checkPartition(arn string, opts *provider.Options) error {
 		"the role %q is not in the partition %q of the region %q", arn, partition.Name, region).About("auth.WithSTSRegion")
 }
 
-// stsClient uses explicit options only: nothing of the environment signs or directs the request.
+// stsClient uses explicit options only: nothing of the environment signs or
+// directs the request.
 func (p *Provider) stsClient(opts *provider.Options, credentials aws.CredentialsProvider) *sts.Client {
-	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.ForTokens(opts), Credentials: credentials, Retryer: p.newRetryer()}
+	o := sts.Options{Region: p.stsRegion(opts), HTTPClient: p.clients.ForTokens(opts), Credentials: credentials,
+		Retryer: p.newRetryer()}
 	if opts.STSEndpoint != "" {
 		o.BaseEndpoint = &opts.STSEndpoint
 		o.Region = cmp.Or(awsname.STSRegion(hostOf(opts.STSEndpoint)), o.Region) // the region of the signature
@@ -101,7 +105,8 @@ func dualStack(on bool) aws.DualStackEndpointState {
 	return aws.DualStackEndpointStateUnset
 }
 
-// maxSession is the longest session of AWS, maxOtherSession that of MinIO, plus one hour of clock skew.
+// maxSession is the longest session of AWS, maxOtherSession that of MinIO, plus
+// one hour of clock skew.
 const maxSession, maxOtherSession = 13 * time.Hour, 365*24*time.Hour + time.Hour
 
 // maxAccessKeyID is from the model of IAM, in characters.
@@ -177,7 +182,8 @@ func otherService(opts *provider.Options) string {
 
 func isOtherService(opts *provider.Options) bool { return otherService(opts) != "" }
 
-// checkSTSEndpoint accepts an STS endpoint of AWS or an allowed host. That host receives the ServiceAccount's token.
+// checkSTSEndpoint accepts an STS endpoint of AWS or an allowed host. That host
+// receives the ServiceAccount's token.
 func checkSTSEndpoint(endpoint string, allowed []string) error {
 	u, err := address.Parse("STS endpoint", endpoint, 0)
 	switch {
@@ -236,17 +242,21 @@ func (*Provider) GetChain(opts *provider.Options) []string {
 	return arns
 }
 
-// GetAccessTokenOptionsForChain leaves out the last role and the session duration, which applies to the last role.
+// GetAccessTokenOptionsForChain leaves out the last role and the session
+// duration, which applies to the last role.
 func (*Provider) GetAccessTokenOptionsForChain(opts *provider.Options) []provider.Option {
 	last, length := lastRole(opts)
 	if last == nil {
 		return nil
 	}
-	return []provider.Option{provider.WithOption(chainLengthOption{}, length-1), provider.WithOption(sessionDurationOption{}, nil)}
+	return []provider.Option{provider.WithOption(chainLengthOption{}, length-1),
+		provider.WithOption(sessionDurationOption{}, nil)}
 }
 
-// NewChainedToken assumes the last role with the credentials of the role before it (role chaining).
-func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token, opts *provider.Options) (auth.Token, error) {
+// NewChainedToken assumes the last role with the credentials of the role before
+// it (role chaining).
+func (p *Provider) NewChainedToken(ctx context.Context, previous auth.Token,
+	opts *provider.Options) (auth.Token, error) {
 	from, err := FromToken(previous)
 	if err != nil {
 		return nil, err
@@ -310,8 +320,9 @@ func chainError(err error, from *Token, role *chainedRole) error {
 	e := classify(err, opChainRole, from.secrets()...)
 	e.Message = fmt.Sprintf("role %q: %s", role.RoleARN, e.Message)
 	if e.Code == "AccessDenied" {
-		e.Remedy = "let the role's trust policy allow sts:AssumeRole (and sts:TagSession and sts:SetSourceIdentity where used) " +
-			"to the role before it, with this external ID if any, and give that role the permission"
+		e.Remedy =
+			"let the role's trust policy allow sts:AssumeRole (and sts:TagSession and sts:SetSourceIdentity where used) " +
+				"to the role before it, with this external ID if any, and give that role the permission"
 	}
 	return e
 }

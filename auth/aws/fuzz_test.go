@@ -23,10 +23,12 @@ type fixedAnswer struct {
 
 func (f fixedAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: f.status, Header: http.Header{"Content-Type": {"text/xml"}}, Request: r,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(bytes.NewReader(f.body)), ContentLength: int64(len(f.body))}, nil
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(bytes.NewReader(f.body)),
+		ContentLength: int64(len(f.body))}, nil
 }
 
-// Whatever an STS answers, there is either a whole credential or an error, and never the token that was sent.
+// Whatever an STS answers, there is either a whole credential or an error, and
+// never the token that was sent.
 func FuzzSTSResponse(f *testing.F) {
 	const good = `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>ASIA</AccessKeyId>` +
 		`<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>` +
@@ -44,7 +46,8 @@ func FuzzSTSResponse(f *testing.F) {
 		if !ok {
 			answer.status = http.StatusForbidden
 		}
-		opts := &provider.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer}, Identity: role("tenant-a")}
+		opts := &provider.Options{STSRegion: "eu-central-1", HTTPClient: &http.Client{Transport: answer},
+			Identity: role("tenant-a")}
 		got, err := (&aws.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa, opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
@@ -56,7 +59,8 @@ func FuzzSTSResponse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := token.Credentials(); c.AccessKeyID == "" || c.SecretAccessKey == "" || c.SessionToken == "" || !c.CanExpire || token.GetDuration() <= 0 {
+		if c := token.Credentials(); c.AccessKeyID == "" || c.SecretAccessKey == "" || c.SessionToken == "" || !c.CanExpire ||
+			token.GetDuration() <= 0 {
 			t.Errorf("incomplete: %v", token)
 		}
 	})

@@ -19,7 +19,8 @@ var _ provider.GitCredentialsProvider = (*Provider)(nil)
 const gitPath = "/v1/repos/"
 
 // ParseGitRepository accepts repositories of AWS CodeCommit, of all partitions:
-// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>, in any case and with or without :443.
+// https://git-codecommit[-fips].<region>.<suffix>/v1/repos/<name>, in any case
+// and with or without :443.
 func (*Provider) ParseGitRepository(gitURL *url.URL, _ *provider.Options) (gitInput string, err error) {
 	host := strings.ToLower(strings.TrimSuffix(gitURL.Host, ":443")) // the signature covers the canonical name
 	if _, ok := awsname.ParseGitHost(host); !ok {
@@ -35,7 +36,8 @@ func (*Provider) ParseGitRepository(gitURL *url.URL, _ *provider.Options) (gitIn
 	return host + gitURL.Path, nil
 }
 
-// validRepositoryName accepts names of CodeCommit: up to 100 letters, digits, ".", "_" and "-", not ending in ".git".
+// validRepositoryName accepts names of CodeCommit: up to 100 letters, digits,
+// ".", "_" and "-", not ending in ".git".
 func validRepositoryName(s string) bool {
 	const maxLength = 100
 	return s != "" && s != "." && s != ".." && len(s) <= maxLength && !strings.HasSuffix(s, ".git") && allOf(s, "._-")
@@ -48,8 +50,10 @@ func readGitInput(input string) (host, path, region string) {
 	return host, path, region
 }
 
-// GetAccessTokenOptionsForGitRepository selects STS in the repository's region, unless the caller chose a region.
-func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string, opts *provider.Options) ([]provider.Option, error) {
+// GetAccessTokenOptionsForGitRepository selects STS in the repository's region,
+// unless the caller chose a region.
+func (*Provider) GetAccessTokenOptionsForGitRepository(gitInput string,
+	opts *provider.Options) ([]provider.Option, error) {
 	_, _, region := readGitInput(gitInput)
 	return inRegion(region, opts), nil
 }
@@ -73,10 +77,12 @@ func (*Provider) NewGitCredentials(_ context.Context, gitInput string, accessTok
 	return provider.NewGitBasicCredentials(user, password, token.endsBy(now.Add(signatureLife))), nil
 }
 
-// signatureLife is the lifetime of a signature, 15 minutes, less one minute of clock skew.
+// signatureLife is the lifetime of a signature, 15 minutes, less one minute of
+// clock skew.
 const signatureLife = 14 * time.Minute
 
-// endsBy returns the earlier of end and the expiry of the credentials, for something that they have signed.
+// endsBy returns the earlier of end and the expiry of the credentials, for
+// something that they have signed.
 func (t *Token) endsBy(end time.Time) time.Time {
 	if !t.ExpiresAt().IsZero() && t.ExpiresAt().Before(end) {
 		return t.ExpiresAt()
@@ -84,8 +90,9 @@ func (t *Token) endsBy(end time.Time) time.Time {
 	return end
 }
 
-// signGit returns a password for CodeCommit, "<date>Z<signature>". It is Signature Version 4 in the variant of
-// git-remote-codecommit: the method is GIT, there is no hash of a payload, and the date has no Z in what is signed.
+// signGit returns a password for CodeCommit, "<date>Z<signature>". It is
+// Signature Version 4 in the variant of git-remote-codecommit: the method is
+// GIT, there is no hash of a payload, and the date has no Z in what is signed.
 func signGit(secret, host, path, region string, now time.Time) string {
 	date := now.UTC().Format("20060102T150405")
 	day := date[:len("20060102")]

@@ -28,7 +28,8 @@ func parseURL(t testing.TB, s string) url.URL {
 // refs asks for the references of a repository, as git does first.
 func (w *environment) refs(t *testing.T, repository string, c *auth.GitCredentials) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, repository+"/info/refs?service=git-upload-pack", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		repository+"/info/refs?service=git-upload-pack", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func (w *environment) refs(t *testing.T, repository string, c *auth.GitCredentia
 
 func TestGit(t *testing.T) {
 	w := newEnvironment(t)
-	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{},
+		w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,8 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// STS is that of the repository's region unless the caller chose another. A hit makes no request.
+// STS is that of the repository's region unless the caller chose another. A hit
+// makes no request.
 func TestGitRegionAndCache(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-west-2")
 	w := newEnvironment(t)
@@ -81,25 +84,29 @@ func TestGitRegionAndCache(t *testing.T) {
 	p := &aws.Provider{}
 	for range 3 {
 		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
-			opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)), auth.WithCache(tokens, object("tenant-a")), more)
+			opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)),
+				auth.WithCache(tokens, object("tenant-a")), more)
 			if _, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if calls := w.cloud.Log(); len(calls) != 2 || calls[0].Host != "sts.eu-central-1.amazonaws.com" || calls[1].Host != "sts.us-east-1.amazonaws.com" {
+	if calls := w.cloud.Log(); len(calls) != 2 || calls[0].Host != "sts.eu-central-1.amazonaws.com" ||
+		calls[1].Host != "sts.us-east-1.amazonaws.com" {
 		t.Errorf("calls: %+v", calls)
 	}
 }
 
-// Keys without a session token, such as a user's, have no % in the user name. CodeCommit goes by its own clock.
+// Keys without a session token, such as a user's, have no % in the user name.
+// CodeCommit goes by its own clock.
 func TestGitWithStaticKeys(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
-	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, auth.WithGitURL(parseURL(t, gitURL)), auth.WithHTTPClient(w.cloud.Client()))
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, auth.WithGitURL(parseURL(t, gitURL)),
+		auth.WithHTTPClient(w.cloud.Client()))
 	if err != nil || c.Username() != id || w.refs(t, gitURL, c) != 200 {
 		t.Fatalf("user %q, %v", c.Username(), err)
 	}
@@ -112,7 +119,8 @@ func TestGitWithStaticKeys(t *testing.T) {
 func TestGitEndsWithItsCredentials(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
-	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
+	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{},
+		w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil || c.GetDuration() > 5*time.Minute {
 		t.Errorf("%v, %v", c, err)
 	}
@@ -122,7 +130,8 @@ func TestGitEndsWithItsCredentials(t *testing.T) {
 func TestGitHostForms(t *testing.T) {
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1), strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
+	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1),
+		strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
 		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, object("tenant-a")))
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
 		if err != nil || w.refs(t, gitURL, c) != http.StatusOK {
@@ -137,21 +146,32 @@ func TestGitHostForms(t *testing.T) {
 func TestGitURLsThatAreRefused(t *testing.T) {
 	w := newEnvironment(t)
 	for _, s := range []string{
-		"https://github.com/a/b", "https://git-codecommit.eu-central-1.amazonaws.com", "https://git-codecommit.eu-central-1.amazonaws.com/",
-		gitURL + "/", gitURL + "/x", gitURL + ".git", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%2fb",
-		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%20b", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/..",
-		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/%61", "https://git-codecommit.eu-central-1.amazonaws.com//v1/repos/a",
+		"https://github.com/a/b", "https://git-codecommit.eu-central-1.amazonaws.com",
+		"https://git-codecommit.eu-central-1.amazonaws.com/",
+		gitURL + "/", gitURL + "/x", gitURL + ".git", "https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%2fb",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a%20b",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/..",
+		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/%61",
+		"https://git-codecommit.eu-central-1.amazonaws.com//v1/repos/a",
 		"https://git-codecommit.eu-central-1.amazonaws.com/v1/repos/" + strings.Repeat("a", 101),
 		"https://git-codecommit.eu-central-1.amazonaws.com:8443/v1/repos/a",
-		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com:0443/v1/repos/a",
-		"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a", "https://evil.example/git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
-		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a", "https://user:password@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
-		"https://git-codecommit.cn-north-1.amazonaws.com/v1/repos/a", "https://git-codecommit.eu-central-1.amazonaws.com.cn/v1/repos/a",
-		"https://git-codecommit.us-isox-east-1.amazonaws.com/v1/repos/a", "https://xgit-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
-		"http://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a", "ssh://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com./v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com:0443/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a",
+		"https://evil.example/git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com@evil.example/v1/repos/a",
+		"https://user:password@git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.cn-north-1.amazonaws.com/v1/repos/a",
+		"https://git-codecommit.eu-central-1.amazonaws.com.cn/v1/repos/a",
+		"https://git-codecommit.us-isox-east-1.amazonaws.com/v1/repos/a",
+		"https://xgit-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"http://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
+		"ssh://git-codecommit.eu-central-1.amazonaws.com/v1/repos/a",
 		gitURL + "?x", gitURL + "#x", "codecommit::eu-central-1://a",
 	} {
-		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)))...)
+		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{},
+			w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)))...)
 		testenv.CheckError(t, err, auth.ErrMisconfigured)
 		if c != nil {
 			t.Errorf("%q: got %v", s, c)
@@ -177,8 +197,10 @@ func FuzzGitRepository(f *testing.F) {
 		host, path, _ := strings.Cut(input, "/")
 		region, ok := awsname.ParseGitHost(host)
 		partition, _ := awsname.PartitionOf(region)
-		if !ok || host != strings.ToLower(strings.TrimSuffix(u.Host, ":443")) || !strings.HasSuffix(host, "."+region+"."+partition.Suffix) || !strings.HasPrefix(path, "v1/repos/") ||
-			strings.Count(path, "/") != 2 || strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") != "" {
+		if !ok || host != strings.ToLower(strings.TrimSuffix(u.Host, ":443")) ||
+			!strings.HasSuffix(host, "."+region+"."+partition.Suffix) || !strings.HasPrefix(path, "v1/repos/") ||
+			strings.Count(path, "/") != 2 ||
+			strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") != "" {
 			t.Errorf("%q is %q", s, input)
 		}
 	})

@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Sessions of a broken role that differ only in the values of their tags, as those of pods do, share its failure.
+// Sessions of a broken role that differ only in the values of their tags, as
+// those of pods do, share its failure.
 func TestSessionsOfABrokenRole(t *testing.T) {
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
@@ -53,13 +54,16 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 	}
 }
 
-// The failures of a single object, whose session tag is wrong, do not refuse the objects that have the tag right.
+// The failures of a single object, whose session tag is wrong, do not refuse
+// the objects that have the tag right.
 func TestWrongTagOfOneObjectHoldsBackNoOther(t *testing.T) {
-	for code, status := range map[string]int{"AccessDenied": http.StatusForbidden, "PackedPolicyTooLarge": http.StatusBadRequest} {
+	for code, status := range map[string]int{"AccessDenied": http.StatusForbidden,
+		"PackedPolicyTooLarge": http.StatusBadRequest} {
 		t.Run(code, func(t *testing.T) {
 			w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession = true })
-			w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code, Message: "refused",
-				Match: func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
+			w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code,
+				Message: "refused",
+				Match:   func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
 			tokens := testenv.Cache(t)
 			get := func(team string) error {
 				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),

@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// An image is pushed to ECR and pulled again, through a registry that demands the password.
+// An image is pushed to ECR and pulled again, through a registry that demands
+// the password.
 func TestPushAndPull(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.AWS().SetRegistry(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -40,7 +41,8 @@ func TestPushAndPull(t *testing.T) {
 		}
 		opts := []remote.Option{remote.WithTransport(w.cloud.Client().Transport), remote.WithContext(t.Context())}
 		var refused *transport.Error
-		if err := remote.Write(ref, image, append(opts, remote.WithAuth(authn.Anonymous))...); !errors.As(err, &refused) || refused.StatusCode != http.StatusUnauthorized {
+		if err := remote.Write(ref, image, append(opts, remote.WithAuth(authn.Anonymous))...); !errors.As(err, &refused) ||
+			refused.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%s without credentials: %v", repository, err)
 		}
 		opts = append(opts, remote.WithAuthFromKeychain(keychain))
@@ -56,7 +58,8 @@ func TestPushAndPull(t *testing.T) {
 			t.Errorf("%s: pulled %s, %v", repository, got, err)
 		}
 	}
-	if sts, ecr, public := w.cloud.Calls("sts", ""), w.cloud.Calls("ecr", ""), w.cloud.Calls("ecr-public", ""); sts != 1 || ecr != 1 || public != 1 {
+	if sts, ecr, public := w.cloud.Calls("sts", ""), w.cloud.Calls("ecr", ""), w.cloud.Calls("ecr-public", ""); sts != 1 ||
+		ecr != 1 || public != 1 {
 		t.Errorf("%d calls of STS, %d of ECR, %d of ECR Public", sts, ecr, public)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// controllerRules are the rules that a controller needs for the ServiceAccounts of its tenants.
+// controllerRules are the rules that a controller needs for the ServiceAccounts
+// of its tenants.
 func controllerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}},
@@ -25,7 +26,8 @@ func controllerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// kubeEnvironment is a real cluster whose issuer a fake AWS account trusts, with a controller that has the rules it needs.
+// kubeEnvironment is a real cluster whose issuer a fake AWS account trusts,
+// with a controller that has the rules it needs.
 type kubeEnvironment struct {
 	cluster *kubetest.Cluster
 	cloud   *cloudtest.Cloud
@@ -45,12 +47,14 @@ func newKubeEnvironment(t *testing.T, cluster *kubetest.Cluster, rules ...rbacv1
 	return &kubeEnvironment{cluster, cloud, c, user}
 }
 
-// tenant creates a namespace with a ServiceAccount "app" and a role that trusts it.
+// tenant creates a namespace with a ServiceAccount "app" and a role that trusts
+// it.
 func (w *kubeEnvironment) tenant(t *testing.T) string {
 	t.Helper()
 	namespace := w.cluster.Namespace(t)
 	w.create(t, testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
-	w.cloud.AWS().SetRole(role(namespace), cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
+	w.cloud.AWS().SetRole(role(namespace),
+		cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
 	return namespace
 }
 
@@ -69,7 +73,8 @@ func (w *kubeEnvironment) get(t *testing.T, namespace, name string, opts ...auth
 	}, opts...)...)
 }
 
-// With a real API server as the issuer: STS reads its documents, verifies its tokens, and gives each tenant his role.
+// With a real API server as the issuer: STS reads its documents, verifies its
+// tokens, and gives each tenant his role.
 func TestRealAPIServer(t *testing.T) {
 	w := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	a, b := w.tenant(t), w.tenant(t)
@@ -80,7 +85,8 @@ func TestRealAPIServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id, _ := w.cloud.AWS().Identity(token.AccessKeyID()); id.RoleARN != role(namespace) || id.SessionName != namespace+".app" {
+			if id, _ := w.cloud.AWS().Identity(token.AccessKeyID()); id.RoleARN != role(namespace) ||
+				id.SessionName != namespace+".app" {
 				t.Errorf("tenant %s got %+v", namespace, id)
 			}
 		}
@@ -108,7 +114,8 @@ func TestRealAPIServerRefusals(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "Incorrect token audience")
 	_, err = w.get(t, b, "nobody")
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found", "create it")
-	_, err = w.get(t, a, "app", auth.WithAudiences(w.cluster.IssuerURL()), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+	_, err = w.get(t, a, "app", auth.WithAudiences(w.cluster.IssuerURL()),
+		auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
 	testenv.CheckError(t, err, auth.ErrDenied, "good for the API server")
 
 	// The token itself, tampered with and late.
@@ -116,7 +123,8 @@ func TestRealAPIServerRefusals(t *testing.T) {
 	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: a, Name: "app"}, &sa); err != nil {
 		t.Fatal(err)
 	}
-	jwt, expiry, err := (&auth.TokenRequest{Client: w.client, ServiceAccount: &sa}).Token(t.Context(), []string{aws.DefaultAudience})
+	jwt, expiry, err := (&auth.TokenRequest{Client: w.client, ServiceAccount: &sa}).Token(t.Context(),
+		[]string{aws.DefaultAudience})
 	if err != nil || time.Until(expiry) < 59*time.Minute {
 		t.Fatalf("expires in %s, %v", time.Until(expiry), err)
 	}
@@ -134,7 +142,8 @@ func TestRealAPIServerRefusals(t *testing.T) {
 		flipped = "B"
 	}
 	// STS has the same text for keys that it cannot fetch for now.
-	testenv.CheckError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrUnavailable, "InvalidIdentityToken", "could not be validated")
+	testenv.CheckError(t, inHand(jwt[:middle]+flipped+jwt[middle+1:]), auth.ErrUnavailable, "InvalidIdentityToken",
+		"could not be validated")
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
 	testenv.CheckError(t, inHand(jwt), auth.ErrUnavailable, "ExpiredTokenException", "clock")
 }
@@ -161,7 +170,8 @@ func TestRealAPIServerWithoutRules(t *testing.T) {
 	}
 }
 
-// What happens to a ServiceAccount takes effect on the next call, although its credentials are cached.
+// What happens to a ServiceAccount takes effect on the next call, although its
+// credentials are cached.
 func TestRealAPIServerRevocation(t *testing.T) {
 	w := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	namespace := w.tenant(t)
@@ -191,12 +201,14 @@ func TestRealAPIServerRevocation(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "role/other")
 }
 
-// Two clusters have the same namespace and ServiceAccount. Only one of them is trusted.
+// Two clusters have the same namespace and ServiceAccount. Only one of them is
+// trusted.
 func TestSameSubjectInAnotherCluster(t *testing.T) {
 	trusted := newKubeEnvironment(t, kubetest.Start(t), controllerRules()...)
 	namespace := trusted.tenant(t)
 	other := newKubeEnvironment(t, kubetest.StartNew(t), controllerRules()...)
-	if err := other.cluster.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	if err := other.cluster.Client().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
 	other.create(t, testenv.ServiceAccount(namespace, "app", aws.RoleARNAnnotation, role(namespace)))
@@ -204,6 +216,7 @@ func TestSameSubjectInAnotherCluster(t *testing.T) {
 	if _, err := trusted.get(t, namespace, "app", auth.WithCache(tokens, object(namespace))); err != nil {
 		t.Fatal(err)
 	}
-	_, err := other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)), auth.WithHTTPClient(trusted.cloud.Client()))
+	_, err := other.get(t, namespace, "app", auth.WithCache(tokens, object(namespace)),
+		auth.WithHTTPClient(trusted.cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrDenied, "No OpenIDConnect provider found", "create the IAM OIDC provider")
 }

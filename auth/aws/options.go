@@ -39,14 +39,18 @@ type AssumeRole struct {
 	// can get the same name. Default: the session name of the ServiceAccount;
 	// for the controller's own identity the prefix, else "workloadid".
 	SessionName string
-	// ExternalID is the value for sts:ExternalId in the trust policy, 2 to 1224 characters. Optional.
+	// ExternalID is the value for sts:ExternalId in the trust policy, 2 to 1224
+	// characters. Optional.
 	ExternalID string
-	// Tags are session tags, at most 50. The trust policy has to allow sts:TagSession. Optional.
+	// Tags are session tags, at most 50. The trust policy has to allow
+	// sts:TagSession. Optional.
 	Tags map[string]string
-	// TransitiveTagKeys are the keys of the tags that further roles inherit. Optional.
+	// TransitiveTagKeys are the keys of the tags that further roles inherit.
+	// Optional.
 	TransitiveTagKeys []string
-	// SourceIdentity shows in CloudTrail for this role and further ones, 2 to 64 characters. The trust policy has to allow
-	// sts:SetSourceIdentity. Optional.
+	// SourceIdentity shows in CloudTrail for this role and further ones, 2 to
+	// 64 characters. The trust policy has to allow sts:SetSourceIdentity.
+	// Optional.
 	SourceIdentity string
 	// Policy is a session policy in JSON, at most 2048 characters. The session
 	// may do what both policy and role allow. Optional.
@@ -60,7 +64,8 @@ type chainedRole struct {
 	key       []string
 	tagValues []string // apart from key: tags can name the pod
 	err       error
-	// errARN is the error at AWS, errOther the one at a service in Provider.AllowedSTSHosts.
+	// errARN is the error at AWS, errOther the one at a service in
+	// Provider.AllowedSTSHosts.
 	errARN, errOther error
 }
 
@@ -75,7 +80,8 @@ func WithAssumeRole(role AssumeRole) auth.Option {
 	c := &chainedRole{AssumeRole: role, err: role.check()}
 	_, c.errARN = ParseRoleARN(role.RoleARN)
 	_, c.errOther = parseRoleARN(role.RoleARN, true)
-	c.key = []string{role.RoleARN, role.SessionName, role.ExternalID, role.SourceIdentity, role.Policy, strconv.Itoa(len(role.Tags))}
+	c.key = []string{role.RoleARN, role.SessionName, role.ExternalID, role.SourceIdentity, role.Policy,
+		strconv.Itoa(len(role.Tags))}
 	for _, k := range slices.Sorted(maps.Keys(role.Tags)) {
 		c.key, c.tagValues = append(c.key, k), append(c.tagValues, role.Tags[k])
 	}
@@ -97,7 +103,8 @@ func chain(opts *provider.Options) iter.Seq[*chainedRole] {
 	}
 }
 
-// lastRole returns the last role of the chain, nil if there is none, and the number of roles.
+// lastRole returns the last role of the chain, nil if there is none, and the
+// number of roles.
 func lastRole(opts *provider.Options) (last *chainedRole, length int) {
 	for role := range chain(opts) {
 		last = role
@@ -125,16 +132,20 @@ func wrongRole(option, format string, args ...any) error {
 
 func (r *AssumeRole) check() error {
 	if s := r.SessionName; s != "" && (len(s) < minSessionName || !validSessionPart(s)) {
-		return wrongRole("aws.AssumeRole.SessionName", "the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
+		return wrongRole("aws.AssumeRole.SessionName",
+			"the session name has to be 2 to 64 letters, digits or +=,.@-_, not %.100q", s)
 	}
 	if s := r.ExternalID; s != "" && (len(s) < minExternalID || len(s) > maxExternalID || !allOf(s, "+=,.@:/-_")) {
-		return wrongRole("aws.AssumeRole.ExternalID", "the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
+		return wrongRole("aws.AssumeRole.ExternalID",
+			"the external ID has to be 2 to 1224 letters, digits or +=,.@:/-_, not %.100q", s)
 	}
 	if s := r.SourceIdentity; s != "" && (len(s) < minSessionName || !validSessionPart(s) || hasAWSPrefix(s)) {
-		return wrongRole("aws.AssumeRole.SourceIdentity", "the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
+		return wrongRole("aws.AssumeRole.SourceIdentity",
+			"the source identity has to be 2 to 64 letters, digits or +=,.@-_, and not to begin with aws:, not %.100q", s)
 	}
 	if r.Policy != "" && (len(r.Policy) > maxSessionPolicy || !json.Valid([]byte(r.Policy))) {
-		return wrongRole("aws.AssumeRole.Policy", "the session policy has to be a JSON document of at most %d characters", maxSessionPolicy)
+		return wrongRole("aws.AssumeRole.Policy", "the session policy has to be a JSON document of at most %d characters",
+			maxSessionPolicy)
 	}
 	return r.checkTags()
 }
@@ -163,7 +174,8 @@ func checkTags(tags map[string]string, option string) error {
 		case !validTag(key, maxTagKey) || key == "" || hasAWSPrefix(key):
 			return wrongRole(option, "%.200q cannot be the key of a session tag", key)
 		case !validTag(value, maxTagValue):
-			return wrongRole(option, "the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
+			return wrongRole(option,
+				"the value of the session tag %q has more than 256 characters, or some that tags cannot have", key)
 		case seen[folded]:
 			return wrongRole(option, "two session tags differ by case only, %q", key)
 		}
@@ -178,7 +190,8 @@ func (r *AssumeRole) checkTags() error {
 	}
 	for i, key := range r.TransitiveTagKeys {
 		if _, ok := r.Tags[key]; !ok || i > 0 && key == r.TransitiveTagKeys[i-1] {
-			return wrongRole("aws.AssumeRole.TransitiveTagKeys", "the transitive tag key %.200q is not that of a session tag, or is there twice", key)
+			return wrongRole("aws.AssumeRole.TransitiveTagKeys",
+				"the transitive tag key %.200q is not that of a session tag, or is there twice", key)
 		}
 	}
 	return nil
@@ -196,7 +209,8 @@ func validTag(s string, longest int) bool {
 	})
 }
 
-// allOf reports whether s holds letters, digits and the characters of more only, all of them ASCII.
+// allOf reports whether s holds letters, digits and the characters of more
+// only, all of them ASCII.
 func allOf(s, more string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -249,7 +263,8 @@ func (d *sessionDuration) check(opts *provider.Options) error {
 	_, length := lastRole(opts)
 	switch {
 	case d.Duration < minSessionDuration || d.Duration > maxSessionDuration || d.Duration%time.Second != 0:
-		return self.Misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s", d.Duration).About(option)
+		return self.Misconfigured(remedy, "a session lives for 15 minutes to 12 hours, in whole seconds, not %s",
+			d.Duration).About(option)
 	case (!own && length > 0 || length > 1) && d.Duration > maxChainedDuration:
 		return self.Misconfigured(remedy,
 			"a role that was assumed from another one lives for an hour at most, not %s", d.Duration).About(option)
@@ -296,7 +311,8 @@ func clusterName(opts *provider.Options) string {
 	return s
 }
 
-// checkOptions checks what the options of this package say. It runs on every call.
+// checkOptions checks what the options of this package say. It runs on every
+// call.
 func (p *Provider) checkOptions(opts *provider.Options) error {
 	roles := 0
 	for role := range chain(opts) {
@@ -315,16 +331,20 @@ func (p *Provider) checkOptions(opts *provider.Options) error {
 	if v := opts.Value(sessionPrefixOption{}); v != nil {
 		if s := sessionPrefix(opts); len(s) < minSessionName || len(s) > maxSessionPrefix || !allOf(s, "-_") {
 			return self.Misconfigured("correct the prefix",
-				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q", s).About("aws.WithSessionNamePrefix")
+				"the prefix of session names has to be 2 to 24 letters, digits, - or _, not %.100q",
+				s).About("aws.WithSessionNamePrefix")
 		}
 	}
 	if v := opts.Value(clusterNameOption{}); v != nil && !awsname.ValidClusterName(clusterName(opts)) {
-		return self.Misconfigured("correct the name", "%.200q cannot be the name of an EKS cluster", clusterName(opts)).About("aws.WithClusterName")
+		return self.Misconfigured("correct the name", "%.200q cannot be the name of an EKS cluster",
+			clusterName(opts)).About("aws.WithClusterName")
 	}
 	if opts.OnBehalf && (clusterName(opts) != "" || awsname.ValidClusterName(opts.ClusterResource)) {
-		// Policy.AllowCluster sees neither this name nor its region, which decide where the credential is valid.
+		// Policy.AllowCluster sees neither this name nor its region, which
+		// decide where the credential is valid.
 		return self.Denied("name a ServiceAccount, or the cluster by its ARN",
-			"objects may not use the controller's own identity with the bare name of a cluster").About("auth.WithServiceAccount", "auth.WithClusterResource")
+			"objects may not use the controller's own identity with the bare name of a cluster").About("auth.WithServiceAccount",
+			"auth.WithClusterResource")
 	}
 	return nil
 }

@@ -31,17 +31,20 @@ func TestRoleChaining(t *testing.T) {
 		trust.ExternalID, trust.TagSession, trust.SetSourceIdentity = "ext-1", true, true
 	})
 	tags := map[string]string{"team": "a", "env": "prod ü"}
-	token, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(20*time.Minute), aws.WithSessionNamePrefix("hub"), aws.WithAssumeRole(aws.AssumeRole{
-		RoleARN: target, ExternalID: "ext-1", Tags: tags, TransitiveTagKeys: []string{"team"}, SourceIdentity: "tenant-a", Policy: `{"Version":"2012-10-17","Statement":[]}`}))
+	token, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(20*time.Minute), aws.WithSessionNamePrefix("hub"),
+		aws.WithAssumeRole(aws.AssumeRole{
+			RoleARN: target, ExternalID: "ext-1", Tags: tags, TransitiveTagKeys: []string{"team"}, SourceIdentity: "tenant-a",
+			Policy: `{"Version":"2012-10-17","Statement":[]}`}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	id, _ := w.cloud.AWS().Identity(token.AccessKeyID())
-	if id.RoleARN != target || id.SessionName != "hub=tenant-a.app" || id.SourceIdentity != "tenant-a" || !maps.Equal(id.Tags, tags) ||
-		!slices.Equal(id.TransitiveTagKeys, []string{"team"}) {
+	if id.RoleARN != target || id.SessionName != "hub=tenant-a.app" || id.SourceIdentity != "tenant-a" ||
+		!maps.Equal(id.Tags, tags) || !slices.Equal(id.TransitiveTagKeys, []string{"team"}) {
 		t.Errorf("the session is %+v", id)
 	}
-	if token.AccountID() != "210987654321" || token.SessionName() != "hub=tenant-a.app" || token.GetDuration() > 20*time.Minute {
+	if token.AccountID() != "210987654321" || token.SessionName() != "hub=tenant-a.app" ||
+		token.GetDuration() > 20*time.Minute {
 		t.Errorf("%v of account %q, session %q", token, token.AccountID(), token.SessionName())
 	}
 	if w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") != 1 || w.cloud.Calls("sts", "AssumeRole") != 1 {
@@ -52,7 +55,8 @@ func TestRoleChaining(t *testing.T) {
 // The endpoint that was given wants signatures for its own region.
 func TestRoleChainingAtAnEndpoint(t *testing.T) {
 	w := newEnvironment(t).chain(nil)
-	if _, err := w.get(t, "tenant-a", "app", auth.WithSTSEndpoint("https://sts.amazonaws.com"), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})); err != nil {
+	if _, err := w.get(t, "tenant-a", "app", auth.WithSTSEndpoint("https://sts.amazonaws.com"),
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})); err != nil {
 		t.Error(err)
 	}
 }
@@ -61,11 +65,14 @@ func TestRoleChainingFromTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
+	w.cloud.AWS().SetRole(target,
+		cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
-	for want, more := range map[string][]auth.Option{"workloadid": nil, "hub": {aws.WithSessionNamePrefix("hub"), aws.WithSessionDuration(2 * time.Hour)}} {
-		opts := append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})}, more...)
+	for want, more := range map[string][]auth.Option{"workloadid": nil,
+		"hub": {aws.WithSessionNamePrefix("hub"), aws.WithSessionDuration(2 * time.Hour)}} {
+		opts := append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+			aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})}, more...)
 		token, err := get(t, &aws.Provider{}, opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -85,9 +92,13 @@ func TestRoleChainingDenied(t *testing.T) {
 		role  aws.AssumeRole
 		want  string
 	}{
-		"not trusted":           {func(t *cloudtest.Trust) { t.Principals = []string{role("tenant-b")} }, aws.AssumeRole{}, "sts:AssumeRole"},
-		"no external ID":        {func(t *cloudtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{}, "sts:AssumeRole"},
-		"another external ID":   {func(t *cloudtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{ExternalID: "ext-2"}, "sts:AssumeRole"},
+		"not trusted": {func(t *cloudtest.Trust) {
+			t.Principals = []string{role("tenant-b")}
+		}, aws.AssumeRole{}, "sts:AssumeRole"},
+		"no external ID": {func(t *cloudtest.Trust) { t.ExternalID = "ext-1" }, aws.AssumeRole{}, "sts:AssumeRole"},
+		"another external ID": {func(t *cloudtest.Trust) {
+			t.ExternalID = "ext-1"
+		}, aws.AssumeRole{ExternalID: "ext-2"}, "sts:AssumeRole"},
 		"tags":                  {nil, aws.AssumeRole{Tags: map[string]string{"team": "a"}}, "sts:TagSession"},
 		"source identity":       {nil, aws.AssumeRole{SourceIdentity: "tenant-a"}, "sts:SetSourceIdentity"},
 		"a role that is no one": {nil, aws.AssumeRole{RoleARN: target + "-2"}, "sts:AssumeRole"},
@@ -98,7 +109,8 @@ func TestRoleChainingDenied(t *testing.T) {
 				tc.role.RoleARN = target
 			}
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(tc.role))
-			testenv.CheckError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN, "assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
+			testenv.CheckError(t, err, auth.ErrDenied, "assume a further role", tc.role.RoleARN,
+				"assumed-role/tenant-a/tenant-a.app", tc.want, "trust policy")
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
@@ -113,14 +125,20 @@ func TestAnswersToAssumeRole(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":     {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"packed policy": {cloudtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"}, auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
-		"clock":         {cloudtest.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"}, auth.ErrUnavailable, "clock of this machine"},
-		"expired":       {cloudtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable, "clocks agree"},
-		"HTML":          {cloudtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
-		"no secret":     {rewrite("SecretAccessKey", ""), auth.ErrUnavailable, "SecretAccessKey is missing"},
-		"no expiry":     {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
-		"in 9999":       {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "later than any"},
+		"throttled": {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled,
+			"Rate exceeded"},
+		"packed policy": {cloudtest.Fault{Status: 400, Code: "PackedPolicyTooLarge", Message: "too large"},
+			auth.ErrMisconfigured, "use fewer or shorter session tags, or a shorter session policy"},
+		"clock": {cloudtest.Fault{Status: 403, Code: "SignatureDoesNotMatch",
+			Message: "Signature expired: 20260803T101500Z is now earlier than 20260803T104500Z (20260803T105000Z - 5 min.)"},
+			auth.ErrUnavailable, "clock of this machine"},
+		"expired": {cloudtest.Fault{Status: 403, Code: "ExpiredToken", Message: "expired"}, auth.ErrUnavailable,
+			"clocks agree"},
+		"HTML":      {cloudtest.Fault{Body: "<html>"}, auth.ErrUnavailable, "cannot be"},
+		"no secret": {rewrite("SecretAccessKey", ""), auth.ErrUnavailable, "SecretAccessKey is missing"},
+		"no expiry": {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
+		"in 9999": {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable,
+			"later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,20 +171,26 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 		opt  auth.Option
 		want string
 	}{
-		"no role":              {aws.WithAssumeRole(aws.AssumeRole{}), "not the ARN of a role"},
-		"a user":               {aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws:iam::123456789012:user/me"}), "names a user"},
-		"session name, short":  {assume(func(r *aws.AssumeRole) { r.SessionName = "s" }), `"s"`},
-		"session name, long":   {assume(func(r *aws.AssumeRole) { r.SessionName = strings.Repeat("s", 65) }), "2 to 64"},
-		"session name, blank":  {assume(func(r *aws.AssumeRole) { r.SessionName = "a b" }), `"a b"`},
-		"session name, slash":  {assume(func(r *aws.AssumeRole) { r.SessionName = "a/b" }), `"a/b"`},
-		"first of two roles":   {func(o *auth.Options) { tag("", "x")(o); assume(func(*aws.AssumeRole) {})(o) }, "key of a session tag"},
+		"no role": {aws.WithAssumeRole(aws.AssumeRole{}), "not the ARN of a role"},
+		"a user": {aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws:iam::123456789012:user/me"}),
+			"names a user"},
+		"session name, short": {assume(func(r *aws.AssumeRole) { r.SessionName = "s" }), `"s"`},
+		"session name, long":  {assume(func(r *aws.AssumeRole) { r.SessionName = strings.Repeat("s", 65) }), "2 to 64"},
+		"session name, blank": {assume(func(r *aws.AssumeRole) { r.SessionName = "a b" }), `"a b"`},
+		"session name, slash": {assume(func(r *aws.AssumeRole) { r.SessionName = "a/b" }), `"a/b"`},
+		"first of two roles": {func(o *auth.Options) {
+			tag("", "x")(o)
+			assume(func(*aws.AssumeRole) {})(o)
+		}, "key of a session tag"},
 		"short external ID":    {assume(func(r *aws.AssumeRole) { r.ExternalID = "x" }), "external ID"},
 		"long external ID":     {assume(func(r *aws.AssumeRole) { r.ExternalID = strings.Repeat("x", 1225) }), "external ID"},
 		"external ID, blank":   {assume(func(r *aws.AssumeRole) { r.ExternalID = "a b" }), `"a b"`},
 		"source identity":      {assume(func(r *aws.AssumeRole) { r.SourceIdentity = "a/b" }), `"a/b"`},
 		"source identity, aws": {assume(func(r *aws.AssumeRole) { r.SourceIdentity = "aws:x" }), "aws:"},
 		"policy, no JSON":      {assume(func(r *aws.AssumeRole) { r.Policy = "{" }), "session policy"},
-		"policy, too long":     {assume(func(r *aws.AssumeRole) { r.Policy = `"` + strings.Repeat("x", 2048) + `"` }), "2048"},
+		"policy, too long": {assume(func(r *aws.AssumeRole) {
+			r.Policy = `"` + strings.Repeat("x", 2048) + `"`
+		}), "2048"},
 		"too many tags":        {assume(func(r *aws.AssumeRole) { r.Tags = many }), "51 session tags"},
 		"empty tag key":        {tag("", "x"), "key of a session tag"},
 		"tag key aws:":         {tag("AWS:x", "x"), "AWS:x"},
@@ -197,20 +221,24 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	_, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(2*time.Hour), aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
+	_, err := w.get(t, "tenant-a", "app", aws.WithSessionDuration(2*time.Hour),
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "an hour at most")
-	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"), aws.WithSessionDuration(time.Hour))
+	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
+		aws.WithSessionDuration(time.Hour))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "own credentials")
 	expectNone(t, w.cloud.Calls("", ""))
 }
 
 func TestRoleChainingStaysInThePartition(t *testing.T) {
 	w := newEnvironment(t)
-	_, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws-cn:iam::210987654321:role/target"}))
+	_, err := w.get(t, "tenant-a", "app",
+		aws.WithAssumeRole(aws.AssumeRole{RoleARN: "arn:aws-cn:iam::210987654321:role/target"}))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "aws-cn", `partition "aws"`)
 }
 
-// Whatever shapes the session keeps cached credentials apart, and what was given to an option may change afterwards.
+// Whatever shapes the session keeps cached credentials apart, and what was
+// given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
 	w.cloud.AWS().SetRole(target+"-2", cloudtest.Trust{Principals: []string{role("tenant-a"), target}})
@@ -242,7 +270,8 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	seen := map[string]int{}
 	for range 2 {
 		for n, variant := range variants {
-			token, err := w.get(t, "tenant-a", "app", append([]auth.Option{auth.WithCache(tokens, object("tenant-a"))}, variant...)...)
+			token, err := w.get(t, "tenant-a", "app",
+				append([]auth.Option{auth.WithCache(tokens, object("tenant-a"))}, variant...)...)
 			if err != nil {
 				t.Fatalf("%d: %v", n, err)
 			}

@@ -76,14 +76,17 @@ func FuzzRoleARN(f *testing.F) {
 	})
 }
 
-// What another service calls a role holds no more than AWS's names do: six fields, and nothing that cannot be sent.
+// What another service calls a role holds no more than AWS's names do: six
+// fields, and nothing that cannot be sent.
 func FuzzRoleOfAnotherService(f *testing.F) {
-	for _, arn := range []string{"arn:minio:iam:::role/app", "arn:minio:iam:eu::role/app", "arn:aws:iam::team_a:role/path/app", "arn:aws:iam::123456789012:role/app"} {
+	for _, arn := range []string{"arn:minio:iam:::role/app", "arn:minio:iam:eu::role/app",
+		"arn:aws:iam::team_a:role/path/app", "arn:aws:iam::123456789012:role/app"} {
 		f.Add(arn)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		a, err := parseRoleARN(s, true)
-		if err == nil && (!strings.HasPrefix(s, "arn:"+a.Partition+":iam:") || !strings.HasSuffix(s, ":"+a.Account+":role"+a.Path+a.Name) || !validRolePath(s)) {
+		if err == nil && (!strings.HasPrefix(s, "arn:"+a.Partition+":iam:") ||
+			!strings.HasSuffix(s, ":"+a.Account+":role"+a.Path+a.Name) || !validRolePath(s)) {
 			t.Errorf("%q was accepted as %+v", s, a)
 		}
 		if _, strict := ParseRoleARN(s); strict == nil && err != nil {
@@ -96,8 +99,10 @@ func TestSTSEndpoints(t *testing.T) {
 	for _, endpoint := range []string{
 		"https://sts.amazonaws.com", "https://sts.eu-central-1.amazonaws.com", "https://sts.eu-central-1.amazonaws.com/",
 		"https://sts.eu-central-1.amazonaws.com:443", "https://sts-fips.us-gov-west-1.amazonaws.com",
-		"https://sts.cn-north-1.amazonaws.com.cn", "https://sts.us-iso-east-1.c2s.ic.gov", "https://sts.us-isob-east-1.sc2s.sgov.gov",
-		"https://sts.eu-isoe-west-1.cloud.adc-e.uk", "https://sts.us-isof-south-1.csp.hci.ic.gov", "https://sts.eusc-de-east-1.amazonaws.eu",
+		"https://sts.cn-north-1.amazonaws.com.cn", "https://sts.us-iso-east-1.c2s.ic.gov",
+		"https://sts.us-isob-east-1.sc2s.sgov.gov",
+		"https://sts.eu-isoe-west-1.cloud.adc-e.uk", "https://sts.us-isof-south-1.csp.hci.ic.gov",
+		"https://sts.eusc-de-east-1.amazonaws.eu",
 		"https://sts.eu-central-1.api.aws", "https://sts-fips.us-east-1.api.aws",
 		"https://vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com",
 		"https://vpce-0abc123def4567890-ab12cd34-eu-central-1a.sts.eu-central-1.vpce.amazonaws.com",
@@ -109,25 +114,38 @@ func TestSTSEndpoints(t *testing.T) {
 	}
 }
 
-// Whatever looks like STS without being it would receive the tokens of ServiceAccounts.
+// Whatever looks like STS without being it would receive the tokens of
+// ServiceAccounts.
 func TestSTSEndpointLookAlikes(t *testing.T) {
 	for _, endpoint := range []string{
-		"https://evil.example/x.sts.amazonaws.com", "https://evil.example?sts.amazonaws.com", "https://evil.example#sts.amazonaws.com",
-		"https://evil.example?.sts.amazonaws.com", "https://sts.amazonaws.com@evil.example", "https://sts.amazonaws.com:443@evil.example",
+		"https://evil.example/x.sts.amazonaws.com", "https://evil.example?sts.amazonaws.com",
+		"https://evil.example#sts.amazonaws.com",
+		"https://evil.example?.sts.amazonaws.com", "https://sts.amazonaws.com@evil.example",
+		"https://sts.amazonaws.com:443@evil.example",
 		"https://user@sts.amazonaws.com", "https://user:pw@sts.amazonaws.com", "https://@sts.amazonaws.com",
-		"http://sts.amazonaws.com", "HTTP://sts.amazonaws.com", "ftp://sts.amazonaws.com", "//sts.amazonaws.com", "sts.amazonaws.com", "",
-		"https://sts.amazonaws.com:8443", "https://sts.amazonaws.com:", "https://sts.amazonaws.com:0443", "https://sts.amazonaws.com:443:443",
-		"https://sts.amazonaws.com.evil.example", "https://evilsts.amazonaws.com", "https://sts.evil-amazonaws.com", "https://sts.amazonaws.com.",
+		"http://sts.amazonaws.com", "HTTP://sts.amazonaws.com", "ftp://sts.amazonaws.com", "//sts.amazonaws.com",
+		"sts.amazonaws.com", "",
+		"https://sts.amazonaws.com:8443", "https://sts.amazonaws.com:", "https://sts.amazonaws.com:0443",
+		"https://sts.amazonaws.com:443:443",
+		"https://sts.amazonaws.com.evil.example", "https://evilsts.amazonaws.com", "https://sts.evil-amazonaws.com",
+		"https://sts.amazonaws.com.",
 		"https://sts.amazonaws.comx", "https://xsts.us-east-1.amazonaws.com", "https://sts.us-east-1.evil.amazonaws.com",
-		"https://evil.s3.amazonaws.com", "https://sts.s3.amazonaws.com", "https://sts.amazonaws.com/path", "https://sts.amazonaws.com//",
-		"https://sts.amazonaws.com/?", "https://sts.amazonaws.com/#", "https://sts.amazonaws.com?x=1", `https://sts.amazonaws.com\.evil.example`,
+		"https://evil.s3.amazonaws.com", "https://sts.s3.amazonaws.com", "https://sts.amazonaws.com/path",
+		"https://sts.amazonaws.com//",
+		"https://sts.amazonaws.com/?", "https://sts.amazonaws.com/#", "https://sts.amazonaws.com?x=1",
+		`https://sts.amazonaws.com\.evil.example`,
 		`https://evil.example\@sts.amazonaws.com`, "https://sts%2eamazonaws.com", "https://sts.amazonaws.com%00.evil.example",
-		"https://sts.amazonaws.com%2f@evil.example", "https:sts.amazonaws.com", "https:///sts.amazonaws.com", "https://127.0.0.1", "https://[::1]",
-		"https://169.254.169.254", "https://sts.us-east-1.amazonaws.com\n", " https://sts.amazonaws.com", "https://sts.amazonaws.com\t",
+		"https://sts.amazonaws.com%2f@evil.example", "https:sts.amazonaws.com", "https:///sts.amazonaws.com",
+		"https://127.0.0.1", "https://[::1]",
+		"https://169.254.169.254", "https://sts.us-east-1.amazonaws.com\n", " https://sts.amazonaws.com",
+		"https://sts.amazonaws.com\t",
 		"https://ѕts.amazonaws.com", "https://sts.amazonaws。com", "https://sts..amazonaws.com", "https://.sts.amazonaws.com",
-		"https://STS.amazonaws.com.evil.example", "https://api.aws", "https://sts.api.aws", "https://evil.sts.us-east-1.vpce.amazonaws.com",
-		"https://vpce-0abc123def4567890.sts.us-east-1.vpce.amazonaws.com", "https://vpce-0abc123def4567890-x.s3.us-east-1.vpce.amazonaws.com",
-		"https://a.vpce-0abc123def4567890-x.sts.us-east-1.vpce.amazonaws.com", "https://sts.internal.example", "https://sts.internal.example:8443/x",
+		"https://STS.amazonaws.com.evil.example", "https://api.aws", "https://sts.api.aws",
+		"https://evil.sts.us-east-1.vpce.amazonaws.com",
+		"https://vpce-0abc123def4567890.sts.us-east-1.vpce.amazonaws.com",
+		"https://vpce-0abc123def4567890-x.s3.us-east-1.vpce.amazonaws.com",
+		"https://a.vpce-0abc123def4567890-x.sts.us-east-1.vpce.amazonaws.com", "https://sts.internal.example",
+		"https://sts.internal.example:8443/x",
 		"https://sts.internal.example:8443.evil.example",
 	} {
 		if err := checkSTSEndpoint(endpoint, []string{"sts.internal.example:8443"}); err == nil {
@@ -147,20 +165,24 @@ func FuzzSTSEndpoint(f *testing.F) {
 		host, ok := strings.CutPrefix(endpoint, "https://")
 		host = strings.TrimSuffix(strings.TrimSuffix(host, "/"), ":443")
 		known := false
-		for _, suffix := range []string{"amazonaws.com", "api.aws", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "amazonaws.eu", "api.amazonwebservices.eu",
-			"c2s.ic.gov", "api.aws.ic.gov", "sc2s.sgov.gov", "api.aws.scloud", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk", "csp.hci.ic.gov", "api.aws.hci.ic.gov"} {
+		for _, suffix := range []string{"amazonaws.com", "api.aws", "amazonaws.com.cn", "api.amazonwebservices.com.cn",
+			"amazonaws.eu", "api.amazonwebservices.eu",
+			"c2s.ic.gov", "api.aws.ic.gov", "sc2s.sgov.gov", "api.aws.scloud", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk",
+			"csp.hci.ic.gov", "api.aws.hci.ic.gov"} {
 			known = known || strings.HasSuffix(host, "."+suffix)
 		}
-		if !ok || !known || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || !strings.Contains("."+host, ".sts") {
+		if !ok || !known || strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" ||
+			!strings.Contains("."+host, ".sts") {
 			t.Errorf("%q was accepted", endpoint)
 		}
 	})
 }
 
-// The expected value was computed with another implementation of git-remote-codecommit's algorithm.
+// The expected value was computed with another implementation of
+// git-remote-codecommit's algorithm.
 func TestGitSignature(t *testing.T) {
-	got := signGit("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "git-codecommit.eu-central-1.amazonaws.com", "/v1/repos/my-repo", "eu-central-1",
-		time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	got := signGit("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "git-codecommit.eu-central-1.amazonaws.com",
+		"/v1/repos/my-repo", "eu-central-1", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	if want := "20260102T030405Z75682b6565bc81a24aa9be46c22e7abcf0aa28b4e70c1684607a12f3122f490f"; got != want {
 		t.Errorf("got %s", got)
 	}

@@ -25,13 +25,16 @@ const self = provider.Name(ProviderName)
 const (
 	// RoleARNAnnotation names the IAM role. Required.
 	RoleARNAnnotation = annotation.AWSRoleARN
-	// AudienceAnnotation replaces the audience of the ServiceAccount's token. It has to be in auth.Policy.Audiences.
+	// AudienceAnnotation replaces the audience of the ServiceAccount's token.
+	// It has to be in auth.Policy.Audiences.
 	AudienceAnnotation = annotation.AWSAudience
-	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token in seconds, at least 600.
+	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token
+	// in seconds, at least 600.
 	TokenExpirationAnnotation = annotation.AWSTokenExpiration
 )
 
-// DefaultAudience is the audience that the IAM OIDC provider of a cluster expects.
+// DefaultAudience is the audience that the IAM OIDC provider of a cluster
+// expects.
 const DefaultAudience = "sts.amazonaws.com"
 
 // Provider implements [auth.Provider] for AWS. The zero value is ready for use.
@@ -71,7 +74,8 @@ var (
 // GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
-// ValidateOptions refuses a foreign STS endpoint, a missing region, and options that contradict each other.
+// ValidateOptions refuses a foreign STS endpoint, a missing region, and options
+// that contradict each other.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if opts.STSEndpoint != "" {
 		if err := checkSTSEndpoint(opts.STSEndpoint, p.AllowedSTSHosts); err != nil {
@@ -81,20 +85,23 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	if opts.OnBehalf && isOtherService(opts) {
 		return self.Denied("name a ServiceAccount",
-			"objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS", redact.URL(opts.STSEndpoint))
+			"objects may not use the controller's own identity at the STS endpoint %q, which is not one of AWS",
+			redact.URL(opts.STSEndpoint))
 	}
 	switch region := p.stsRegion(opts); {
 	case region == "":
 		return self.MisconfiguredAs(provider.CauseTargetMalformed, "set it, or the environment variable AWS_REGION",
 			"the region of AWS STS is not known").About("auth.WithSTSRegion")
 	case !awsname.ValidRegion(region):
-		return self.MisconfiguredAs(provider.CauseTargetMalformed, "use one such as eu-central-1", "%.100q is not an AWS region", region).
+		return self.MisconfiguredAs(provider.CauseTargetMalformed, "use one such as eu-central-1",
+			"%.100q is not an AWS region", region).
 			About("auth.WithSTSRegion")
 	}
 	return p.checkOptions(opts)
 }
 
-// stsRegion reads the environment once: it cannot change under a running program.
+// stsRegion reads the environment once: it cannot change under a running
+// program.
 func (p *Provider) stsRegion(opts *provider.Options) string {
 	if opts.STSRegion != "" {
 		return opts.STSRegion
@@ -127,7 +134,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccou
 // GetAudiences returns [DefaultAudience], or the value of [AudienceAnnotation]
 // if the controller allows it. A service other than AWS has its audience from
 // STSAudiences, else its URL: it could use a token for AWS there.
-func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
+func (p *Provider) GetAudiences(_ context.Context, sa *corev1.ServiceAccount,
+	opts *provider.Options) ([]string, error) {
 	audience, ok := sa.Annotations[AudienceAnnotation]
 	host := otherService(opts)
 	switch {
@@ -156,7 +164,8 @@ func (p *Provider) audienceOf(host string) string {
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	arn, ok := sa.Annotations[RoleARNAnnotation]
 	if !ok {
-		return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMissing,
+			"set it to the ARN of the IAM role, arn:aws:iam::<account>:role/<name>",
 			"the annotation %q is missing", RoleARNAnnotation)
 	}
 	if isPlainRole(arn) {

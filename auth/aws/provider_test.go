@@ -48,7 +48,8 @@ func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+		cloud.AWS().SetRole(role(tenant),
+			cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 		objs = append(objs, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
 	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
@@ -93,10 +94,12 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, ok := w.cloud.AWS().Identity(token.AccessKeyID())
-	if !ok || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" || id.Subject != "system:serviceaccount:tenant-a:app" {
+	if !ok || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" ||
+		id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got the credentials of %+v", id)
 	}
-	if token.AccountID() != account || token.SessionName() != "tenant-a.app" || token.AssumedRoleARN() != id.ARN || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute ||
+	if token.AccountID() != account || token.SessionName() != "tenant-a.app" || token.AssumedRoleARN() != id.ARN ||
+		token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute ||
 		!strings.HasPrefix(fmt.Sprint(token), "AWS credentials "+token.AccessKeyID()+", redacted") {
 		t.Errorf("token: %v, account %q, session %q", token, token.AccountID(), token.SessionName())
 	}
@@ -105,7 +108,8 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 	}
 }
 
-// The adapter's credentials work in a client of the SDK, and end with the context of the call.
+// The adapter's credentials work in a client of the SDK, and end with the
+// context of the call.
 func TestCredentialsProvider(t *testing.T) {
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
@@ -127,7 +131,8 @@ func TestCredentialsProvider(t *testing.T) {
 	w.cloud.AddFault(cloudtest.Fault{Hang: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := aws.NewCredentialsProvider(w.options("tenant-b", "app")...).Retrieve(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := aws.NewCredentialsProvider(w.options("tenant-b", "app")...).Retrieve(ctx); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 }
@@ -145,7 +150,8 @@ func TestCredentialsProviderWithoutCache(t *testing.T) {
 	}
 }
 
-// What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes by the subject.
+// What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes
+// by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
 	tokens := testenv.Cache(t)
@@ -153,8 +159,8 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied", "HTTP 403",
-		`"system:serviceaccount:tenant-b:thief"`, "trust policy")
+	testenv.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied",
+		"HTTP 403", `"system:serviceaccount:tenant-b:thief"`, "trust policy")
 	var api smithy.APIError
 	var known *auth.Error
 	if !errors.As(err, &api) || !errors.As(err, &known) || known.RequestID == "" || known.Code != "AccessDenied" {
@@ -168,14 +174,19 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 	w := newEnvironment(t,
 		testenv.ServiceAccount("tenant-a", "none"),
 		testenv.ServiceAccount("tenant-a", "empty", aws.RoleARNAnnotation, ""),
-		testenv.ServiceAccount("tenant-a", "session", aws.RoleARNAnnotation, "arn:aws:sts::123456789012:assumed-role/app/session"),
+		testenv.ServiceAccount("tenant-a", "session", aws.RoleARNAnnotation,
+			"arn:aws:sts::123456789012:assumed-role/app/session"),
 		testenv.ServiceAccount("tenant-a", "huge", aws.RoleARNAnnotation, strings.Repeat("x", 200_000)),
 		testenv.ServiceAccount("tenant-a", "escape", aws.RoleARNAnnotation, "arn:aws:iam::123456789012:role/\x1b[31m\n"),
-		testenv.ServiceAccount("tenant-a", "soon", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1"),
-		testenv.ServiceAccount("tenant-a", "never", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "99999999999999999999"),
-		testenv.ServiceAccount("tenant-a", "word", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation, "1h"),
+		testenv.ServiceAccount("tenant-a", "soon", aws.RoleARNAnnotation, role("tenant-a"),
+			aws.TokenExpirationAnnotation, "1"),
+		testenv.ServiceAccount("tenant-a", "never", aws.RoleARNAnnotation, role("tenant-a"), aws.TokenExpirationAnnotation,
+			"99999999999999999999"),
+		testenv.ServiceAccount("tenant-a", "word", aws.RoleARNAnnotation, role("tenant-a"),
+			aws.TokenExpirationAnnotation, "1h"),
 		testenv.ServiceAccount("tenant-a", "relay", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "vault"),
-		testenv.ServiceAccount("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation, "https://kubernetes.default.svc"),
+		testenv.ServiceAccount("tenant-a", "cluster", aws.RoleARNAnnotation, role("tenant-a"), aws.AudienceAnnotation,
+			"https://kubernetes.default.svc"),
 	)
 	for name, tc := range map[string]struct {
 		reason provider.Reason
@@ -204,10 +215,13 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 }
 
 func TestAudienceThatTheControllerAllows(t *testing.T) {
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"), aws.AudienceAnnotation, "our-audience"))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"),
+		aws.AudienceAnnotation, "our-audience"))
 	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
-	w.cloud.AWS().SetRole(role("other"), cloudtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
-	if _, err := w.get(t, "tenant-a", "other", auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
+	w.cloud.AWS().SetRole(role("other"),
+		cloudtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
+	if _, err := w.get(t, "tenant-a", "other",
+		auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
 }
@@ -215,7 +229,8 @@ func TestAudienceThatTheControllerAllows(t *testing.T) {
 func TestNamesAtTheirLimits(t *testing.T) {
 	namespace, name := strings.Repeat("n", 63), strings.Repeat("a", 253)
 	w := newEnvironment(t, testenv.ServiceAccount(namespace, name, aws.RoleARNAnnotation, role("long")))
-	w.cloud.AWS().SetRole(role("long"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
+	w.cloud.AWS().SetRole(role("long"),
+		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 	token, err := w.get(t, namespace, name)
 	if err != nil || len(token.SessionName()) != 64 {
 		t.Errorf("got %v, %v", token, err)
@@ -225,17 +240,24 @@ func TestNamesAtTheirLimits(t *testing.T) {
 func TestOptionsThatAreRefused(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	w := newEnvironment(t)
-	base := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
+	base := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client),
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
 	for name, tc := range map[string]struct {
 		opts []auth.Option
 		want []string
 	}{
-		"no region":      {nil, []string{"WithSTSRegion", "AWS_REGION"}},
-		"bad region":     {[]auth.Option{auth.WithSTSRegion("eu-central-1.evil.example/")}, []string{`"eu-central-1.evil.example/"`}},
-		"look-alike":     {[]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://evil.example/x.sts.amazonaws.com")}, []string{`"https://evil.example/x.sts.amazonaws.com"`, "path"}},
-		"proxy of ftp":   {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "ftp", Host: "h", User: url.UserPassword("u", "pass-word")}), auth.WithHTTPClient(nil)}, []string{"ftp"}},
-		"two clients":    {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http", Host: "h"})}, []string{"exclude"}},
-		"proxy, no host": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http"}), auth.WithHTTPClient(nil)}, []string{"proxy"}},
+		"no region": {nil, []string{"WithSTSRegion", "AWS_REGION"}},
+		"bad region": {[]auth.Option{auth.WithSTSRegion("eu-central-1.evil.example/")},
+			[]string{`"eu-central-1.evil.example/"`}},
+		"look-alike": {[]auth.Option{auth.WithSTSRegion("eu-central-1"),
+			auth.WithSTSEndpoint("https://evil.example/x.sts.amazonaws.com")},
+			[]string{`"https://evil.example/x.sts.amazonaws.com"`, "path"}},
+		"proxy of ftp": {
+			[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "ftp", Host: "h", User: url.UserPassword("u", "pass-word")}),
+				auth.WithHTTPClient(nil)}, []string{"ftp"}},
+		"two clients": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http", Host: "h"})}, []string{"exclude"}},
+		"proxy, no host": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http"}), auth.WithHTTPClient(nil)},
+			[]string{"proxy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(append([]auth.Option{}, base...), tc.opts...)...)
@@ -247,7 +269,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	t.Setenv("AWS_REGION", "eu-west-1")
-	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, base...); err != nil || w.cloud.Log()[0].Host != "sts.eu-west-1.amazonaws.com" {
+	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, base...); err != nil ||
+		w.cloud.Log()[0].Host != "sts.eu-west-1.amazonaws.com" {
 		t.Errorf("the region of the environment: %v, %+v", err, w.cloud.Log())
 	}
 }
@@ -257,14 +280,21 @@ func TestEndpoints(t *testing.T) {
 		provider *aws.Provider
 		opts     []auth.Option
 	}{
-		"sts.eu-central-1.amazonaws.com":                                      {&aws.Provider{}, nil},
-		"sts-fips.us-east-1.amazonaws.com":                                    {&aws.Provider{UseFIPSEndpoint: true}, []auth.Option{auth.WithSTSRegion("us-east-1")}},
-		"sts.eu-central-1.api.aws":                                            {&aws.Provider{UseDualStackEndpoint: true}, nil},
-		"sts.cn-north-1.amazonaws.com.cn":                                     {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("cn-north-1")}},
-		"sts.us-gov-west-1.amazonaws.com":                                     {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("us-gov-west-1")}},
-		"sts.us-iso-east-1.c2s.ic.gov":                                        {&aws.Provider{}, []auth.Option{auth.WithSTSRegion("us-iso-east-1")}},
-		"sts.amazonaws.com":                                                   {&aws.Provider{UseFIPSEndpoint: true}, []auth.Option{auth.WithSTSEndpoint("https://sts.amazonaws.com")}},
-		"vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com": {&aws.Provider{}, []auth.Option{auth.WithSTSEndpoint("https://vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com")}},
+		"sts.eu-central-1.amazonaws.com": {&aws.Provider{}, nil},
+		"sts-fips.us-east-1.amazonaws.com": {&aws.Provider{UseFIPSEndpoint: true},
+			[]auth.Option{auth.WithSTSRegion("us-east-1")}},
+		"sts.eu-central-1.api.aws": {&aws.Provider{UseDualStackEndpoint: true},
+			nil},
+		"sts.cn-north-1.amazonaws.com.cn": {&aws.Provider{},
+			[]auth.Option{auth.WithSTSRegion("cn-north-1")}},
+		"sts.us-gov-west-1.amazonaws.com": {&aws.Provider{},
+			[]auth.Option{auth.WithSTSRegion("us-gov-west-1")}},
+		"sts.us-iso-east-1.c2s.ic.gov": {&aws.Provider{},
+			[]auth.Option{auth.WithSTSRegion("us-iso-east-1")}},
+		"sts.amazonaws.com": {&aws.Provider{UseFIPSEndpoint: true},
+			[]auth.Option{auth.WithSTSEndpoint("https://sts.amazonaws.com")}},
+		"vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com": {&aws.Provider{},
+			[]auth.Option{auth.WithSTSEndpoint("https://vpce-0abc123def4567890-ab12cd34.sts.eu-central-1.vpce.amazonaws.com")}},
 	} {
 		arn := "arn:aws:iam::" + account + ":role/abroad"
 		if given := resolve(tc.opts); given.STSRegion != "" {
@@ -272,7 +302,8 @@ func TestEndpoints(t *testing.T) {
 			arn = "arn:" + partition.Name + ":iam::" + account + ":role/abroad"
 		}
 		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
-		w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+		w.cloud.AWS().SetRole(arn,
+			cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "abroad", tc.opts...)...)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
@@ -290,7 +321,8 @@ func resolve(opts []auth.Option) *provider.Options {
 	return &o.Options
 }
 
-// A role of one partition is unknown in the regions of the others, and STS would not say so.
+// A role of one partition is unknown in the regions of the others, and STS
+// would not say so.
 func TestPartitionsDoNotMix(t *testing.T) {
 	w := newEnvironment(t)
 	for _, region := range []string{"cn-north-1", "us-gov-west-1", "eusc-de-east-1"} {
@@ -307,36 +339,61 @@ func TestErrorsOfSTS(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"no OIDC provider":      {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied, "create the IAM OIDC provider"},
-		"audience":              {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Incorrect token audience"}, auth.ErrDenied, "client IDs of the IAM OIDC provider"},
-		"keys":                  {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken", Message: "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements"}, auth.ErrUnavailable, "discovery document"},
-		"claim":                 {cloudtest.Fault{Status: 403, Code: "IDPRejectedClaim", Message: "no"}, auth.ErrDenied, "IDPRejectedClaim"},
-		"issuer unreachable":    {cloudtest.Fault{Status: 400, Code: "IDPCommunicationError", Message: "no"}, auth.ErrUnavailable, "IDPCommunicationError"},
-		"expired":               {cloudtest.Fault{Status: 400, Code: "ExpiredTokenException", Message: "Token expired"}, auth.ErrUnavailable, "clock"},
-		"region":                {cloudtest.Fault{Status: 403, Code: "RegionDisabledException", Message: "STS is not activated in this region"}, auth.ErrMisconfigured, "activate"},
-		"validation":            {cloudtest.Fault{Status: 400, Code: "ValidationError", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"policy":                {cloudtest.Fault{Status: 400, Code: "MalformedPolicyDocument", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"throttled":             {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"throttled with 429":    {cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow"}, auth.ErrThrottled, "slow"},
-		"503":                   {cloudtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "later"}, auth.ErrUnavailable, "HTTP 503"},
-		"500":                   {cloudtest.Fault{Status: 500, Code: "InternalFailure", Message: "oops"}, auth.ErrUnavailable, "HTTP 500"},
-		"unknown":               {cloudtest.Fault{Status: 418, Code: "Teapot", Message: "short and stout"}, auth.ErrDenied, "Teapot"},
-		"cut":                   {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "sts.eu-central-1.amazonaws.com"},
-		"HTML":                  {cloudtest.Fault{Body: "<html>secret of the proxy</html>"}, auth.ErrUnavailable, "cannot be"},
-		"JSON":                  {cloudtest.Fault{Body: `{"secret":"x"}`}, auth.ErrUnavailable, "cannot be"},
-		"empty":                 {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "cannot be"},
-		"10 MB":                 {cloudtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
-		"redirect":              {cloudtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
-		"no Expiration":         {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
-		"Expiration is a word":  {rewrite("Expiration", "<Expiration>soon</Expiration>"), auth.ErrUnavailable, "cannot be read"},
-		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "it expired at"},
-		"Expiration of 1970":    {rewrite("Expiration", "<Expiration>1970-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "it expired at"},
-		"Expiration far ahead":  {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable, "later than any"},
-		"no AccessKeyId":        {rewrite("AccessKeyId", ""), auth.ErrUnavailable, "AccessKeyId is missing"},
-		"empty SecretAccessKey": {rewrite("SecretAccessKey", "<SecretAccessKey></SecretAccessKey>"), auth.ErrUnavailable, "SecretAccessKey is missing"},
-		"no SessionToken":       {rewrite("SessionToken", ""), auth.ErrUnavailable, "SessionToken is missing"},
-		"no Credentials":        {rewrite("Credentials", ""), auth.ErrUnavailable, "no credentials"},
-		"token in the message":  {cloudtest.Fault{Status: 403, Code: "AccessDenied", Message: "you sent \x1b[31m"}, auth.ErrDenied, "you sent"},
+		"no OIDC provider": {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken",
+			Message: "No OpenIDConnect provider found in your account for https://x"}, auth.ErrDenied,
+			"create the IAM OIDC provider"},
+		"audience": {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken",
+			Message: "Incorrect token audience"}, auth.ErrDenied, "client IDs of the IAM OIDC provider"},
+		"keys": {cloudtest.Fault{Status: 400, Code: "InvalidIdentityToken",
+			Message: "Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements"}, auth.ErrUnavailable, "discovery document"},
+		"claim": {cloudtest.Fault{Status: 403, Code: "IDPRejectedClaim", Message: "no"}, auth.ErrDenied,
+			"IDPRejectedClaim"},
+		"issuer unreachable": {cloudtest.Fault{Status: 400, Code: "IDPCommunicationError", Message: "no"},
+			auth.ErrUnavailable, "IDPCommunicationError"},
+		"expired": {cloudtest.Fault{Status: 400, Code: "ExpiredTokenException", Message: "Token expired"},
+			auth.ErrUnavailable, "clock"},
+		"region": {cloudtest.Fault{Status: 403, Code: "RegionDisabledException",
+			Message: "STS is not activated in this region"}, auth.ErrMisconfigured, "activate"},
+		"validation": {cloudtest.Fault{Status: 400, Code: "ValidationError", Message: "bad"},
+			auth.ErrMisconfigured, "bad"},
+		"policy": {cloudtest.Fault{Status: 400, Code: "MalformedPolicyDocument", Message: "bad"},
+			auth.ErrMisconfigured, "bad"},
+		"throttled": {cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"},
+			auth.ErrThrottled, "Rate exceeded"},
+		"throttled with 429": {cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow"}, auth.ErrThrottled,
+			"slow"},
+		"503": {cloudtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "later"},
+			auth.ErrUnavailable, "HTTP 503"},
+		"500": {cloudtest.Fault{Status: 500, Code: "InternalFailure", Message: "oops"}, auth.ErrUnavailable,
+			"HTTP 500"},
+		"unknown": {cloudtest.Fault{Status: 418, Code: "Teapot", Message: "short and stout"}, auth.ErrDenied,
+			"Teapot"},
+		"cut": {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "sts.eu-central-1.amazonaws.com"},
+		"HTML": {cloudtest.Fault{Body: "<html>secret of the proxy</html>"}, auth.ErrUnavailable,
+			"cannot be"},
+		"JSON": {cloudtest.Fault{Body: `{"secret":"x"}`}, auth.ErrUnavailable, "cannot be"},
+		"empty": {cloudtest.Fault{Rewrite: func([]byte) []byte {
+			return nil
+		}}, auth.ErrUnavailable, "cannot be"},
+		"10 MB": {cloudtest.Fault{Body: strings.Repeat("<a>", 10<<20/3)}, auth.ErrUnavailable, "larger than"},
+		"redirect": {cloudtest.Fault{Redirect: "https://sts.amazonaws.com.evil.example/"}, auth.ErrUnavailable,
+			"redirect, which is not followed"},
+		"no Expiration": {rewrite("Expiration", ""), auth.ErrUnavailable, "expiry is missing"},
+		"Expiration is a word": {rewrite("Expiration", "<Expiration>soon</Expiration>"), auth.ErrUnavailable,
+			"cannot be read"},
+		"Expiration has passed": {rewrite("Expiration", "<Expiration>2020-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable,
+			"it expired at"},
+		"Expiration of 1970": {rewrite("Expiration", "<Expiration>1970-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable,
+			"it expired at"},
+		"Expiration far ahead": {rewrite("Expiration", "<Expiration>9999-01-01T00:00:00Z</Expiration>"), auth.ErrUnavailable,
+			"later than any"},
+		"no AccessKeyId": {rewrite("AccessKeyId", ""), auth.ErrUnavailable, "AccessKeyId is missing"},
+		"empty SecretAccessKey": {rewrite("SecretAccessKey", "<SecretAccessKey></SecretAccessKey>"), auth.ErrUnavailable,
+			"SecretAccessKey is missing"},
+		"no SessionToken": {rewrite("SessionToken", ""), auth.ErrUnavailable, "SessionToken is missing"},
+		"no Credentials":  {rewrite("Credentials", ""), auth.ErrUnavailable, "no credentials"},
+		"token in the message": {cloudtest.Fault{Status: 403, Code: "AccessDenied", Message: "you sent \x1b[31m"},
+			auth.ErrDenied, "you sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -385,9 +442,12 @@ func TestNothingFallsBack(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "",
-		"AWS_ROLE_ARN": role("tenant-b"), "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent", "AWS_PROFILE": "nobody", "AWS_ENDPOINT_URL": "https://evil.example",
-		"AWS_ENDPOINT_URL_STS": "https://evil.example", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/", "AWS_STS_REGIONAL_ENDPOINTS": "legacy"} {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret,
+		"AWS_SESSION_TOKEN": "",
+		"AWS_ROLE_ARN":      role("tenant-b"), "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent", "AWS_PROFILE": "nobody",
+		"AWS_ENDPOINT_URL":     "https://evil.example",
+		"AWS_ENDPOINT_URL_STS": "https://evil.example", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/",
+		"AWS_STS_REGIONAL_ENDPOINTS": "legacy"} {
 		t.Setenv(name, value)
 	}
 	defaultTransport, defaultClient := http.DefaultTransport, http.DefaultClient
@@ -404,14 +464,16 @@ func TestNothingFallsBack(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")), testenv.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
+		testenv.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app")).clusters()
 	h := w.harness()
 	h.ForeignRepositories = []string{registryHost + ".evil.example/app", "docker.io/library/alpine"}
 	h.Cluster = []auth.Option{auth.WithClusterResource(clusterARN)}
 	h.ForeignGitURLs = []string{"https://git-codecommit.eu-central-1.amazonaws.com.evil.example/v1/repos/a",
 		"https://github.com/org/repo"}
 	h.Annotations = map[string]string{aws.TokenExpirationAnnotation: "1800"}
-	h.Fields = map[string]any{"AllowedSTSHosts": nil, "STSAudiences": nil, "UseFIPSEndpoint": true, "UseDualStackEndpoint": true}
+	h.Fields = map[string]any{"AllowedSTSHosts": nil, "STSAudiences": nil, "UseFIPSEndpoint": true,
+		"UseDualStackEndpoint": true}
 	authtest.RunConformance(t, h)
 }
 
@@ -445,12 +507,14 @@ func TestCredentialsProviderInvalidate(t *testing.T) {
 		n := 0
 		sts := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			n++
-			return fixedAnswer{http.StatusOK, fmt.Appendf(nil, `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>`+
-				`<AccessKeyId>ASIA%d</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%s</Expiration>`+
-				`</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
-				n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))}.RoundTrip(r)
+			return fixedAnswer{http.StatusOK,
+				fmt.Appendf(nil, `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>`+
+					`<AccessKeyId>ASIA%d</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%s</Expiration>`+
+					`</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
+					n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))}.RoundTrip(r)
 		})}
-		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))...)
+		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")),
+			auth.WithHTTPClient(sts))...)
 		testenv.CheckInvalidate(t, creds, func() (string, error) {
 			c, err := creds.Retrieve(t.Context())
 			return c.AccessKeyID, err

@@ -13,10 +13,11 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Agents and metadata services that hand out the controller's own identity speak plain http, not always on an address that
-// shows what it is.
+// Agents and metadata services that hand out the controller's own identity
+// speak plain http, not always on an address that shows what it is.
 func TestAgentsAreDialledDirectly(t *testing.T) {
-	keys := `{"Code":"Success","AccessKeyId":"ASIAOWN","SecretAccessKey":"s","Token":"t","Expiration":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"}`
+	keys := `{"Code":"Success","AccessKeyId":"ASIAOWN","SecretAccessKey":"s","Token":"t","Expiration":"` +
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"}`
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "21600")
 		switch {
@@ -43,7 +44,8 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 	}
 }
 
-// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+// A tenant learns nothing of the controller's network from the errors of a
+// proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)

@@ -37,19 +37,24 @@ func BenchmarkLargeRefusal(b *testing.B) {
 func TestLongAnswersAreNotKept(t *testing.T) {
 	const most = 8 << 10
 	long := strings.Repeat("a", 60<<10)
-	credentials := `<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>ASIA</AccessKeyId>` +
-		`<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) +
-		`</Expiration></Credentials><AssumedRoleUser><Arn>%s</Arn></AssumedRoleUser></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`
+	credentials :=
+		`<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>ASIA</AccessKeyId>` +
+			`<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>` +
+			time.Now().Add(time.Hour).UTC().Format(time.RFC3339) +
+			`</Expiration></Credentials><AssumedRoleUser><Arn>%s</Arn></AssumedRoleUser></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`
 	sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{aws.RoleARNAnnotation: role("tenant-a")}}}
 	for name, tc := range map[string]struct {
 		status       int
 		body, header string
 	}{
-		"code":           {403, `<ErrorResponse><Error><Code>` + long + `</Code></Error></ErrorResponse>`, ""},
-		"message":        {403, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>` + long + `</Message></Error></ErrorResponse>`, ""},
-		"blanks":         {403, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>no` + strings.Repeat(" ", 60<<10) + `</Message></Error></ErrorResponse>`, ""},
-		"request ID":     {403, `<ErrorResponse><Error><Code>AccessDenied</Code></Error><RequestId>` + long + `</RequestId></ErrorResponse>`, ""},
+		"code": {403, `<ErrorResponse><Error><Code>` + long + `</Code></Error></ErrorResponse>`, ""},
+		"message": {403, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>` + long +
+			`</Message></Error></ErrorResponse>`, ""},
+		"blanks": {403, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>no` + strings.Repeat(" ", 60<<10) +
+			`</Message></Error></ErrorResponse>`, ""},
+		"request ID": {403, `<ErrorResponse><Error><Code>AccessDenied</Code></Error><RequestId>` + long +
+			`</RequestId></ErrorResponse>`, ""},
 		"header":         {403, `<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>`, long},
 		"malformed":      {403, `<ErrorResponse><Error></` + long + `>`, ""},
 		"malformed time": {200, fmt.Sprintf(strings.Replace(credentials, "Expiration>2", "Expiration>"+long+"2", 1), ""), ""},
@@ -62,7 +67,8 @@ func TestLongAnswersAreNotKept(t *testing.T) {
 				return resp, err
 			})}
 			kept := make([]any, 64)
-			p, opts := &aws.Provider{}, &provider.Options{STSRegion: "eu-central-1", Identity: role("tenant-a"), HTTPClient: client}
+			p, opts := &aws.Provider{},
+				&provider.Options{STSRegion: "eu-central-1", Identity: role("tenant-a"), HTTPClient: client}
 			before := liveBytes()
 			for i := range kept {
 				token, err := p.NewTokenForServiceAccount(t.Context(), "token", &sa, opts)

@@ -21,12 +21,14 @@ const (
 	// registryUser is the only user name of ECR.
 	registryUser = "AWS"
 
-	// The input holds the registry's region and the endpoint: a password depends on nothing else.
+	// The input holds the registry's region and the endpoint: a password
+	// depends on nothing else.
 	publicInput   = "public"
 	fipsFlag      = " fips"
 	dualStackFlag = " dual-stack"
 
-	// maxRegistryLife is the lifetime of an authorization token, 12 hours, plus one hour of clock skew.
+	// maxRegistryLife is the lifetime of an authorization token, 12 hours, plus
+	// one hour of clock skew.
 	maxRegistryLife = 13 * time.Hour
 )
 
@@ -35,12 +37,14 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// ParseArtifactRepository accepts repositories in Amazon ECR, of all partitions, and in ECR Public:
+// ParseArtifactRepository accepts repositories in Amazon ECR, of all
+// partitions, and in ECR Public:
 //
 //	<account>.dkr.ecr[-fips].<region>.<suffix>/<repository>
 //	<account>.dkr-ecr[-fips].<region>.on.aws/<repository>
 //	public.ecr.aws/<alias>/<repository>
-func (*Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
+func (*Provider) ParseArtifactRepository(artifactRepository string,
+	_ *provider.Options) (registryInput string, err error) {
 	if region, ok := awsname.RegionOfPlainRegistry(artifactRepository); ok {
 		return region, nil
 	}
@@ -80,7 +84,8 @@ func readRegistryInput(input string) awsname.Registry {
 		FIPS: strings.Contains(input, fipsFlag), DualStack: strings.Contains(input, dualStackFlag)}
 }
 
-// GetAccessTokenOptionsForArtifactRepository selects STS in the registry's region, unless the caller chose a region.
+// GetAccessTokenOptionsForArtifactRepository selects STS in the registry's
+// region, unless the caller chose a region.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *provider.Options,
 ) ([]provider.Option, error) {
 	return inRegion(readRegistryInput(registryInput).Region, opts), nil
@@ -94,7 +99,8 @@ func inRegion(region string, opts *provider.Options) []provider.Option {
 	return []provider.Option{func(o *provider.Options) { o.STSRegion = region }}
 }
 
-// NewArtifactRegistryCredentials asks ECR for a password (ecr:GetAuthorizationToken; for the public registry
+// NewArtifactRegistryCredentials asks ECR for a password
+// (ecr:GetAuthorizationToken; for the public registry
 // ecr-public:GetAuthorizationToken and sts:GetServiceBearerToken).
 func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryInput string, accessToken auth.Token,
 	opts *provider.Options) (*auth.ArtifactRegistryCredentials, error) {
@@ -116,7 +122,8 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, registryI
 
 func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
+	o := ecr.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(),
+		Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint || r.FIPS)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint || r.DualStack)
 	out, err := ecr.New(o).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
@@ -131,7 +138,8 @@ func (p *Provider) privateAuthorization(ctx context.Context, r awsname.Registry,
 
 func (p *Provider) publicAuthorization(ctx context.Context, r awsname.Registry, token *Token, opts *provider.Options,
 ) (encoded string, expiry *time.Time, err error) {
-	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(), Retryer: p.newRetryer()}
+	o := ecrpublic.Options{Region: r.Region, HTTPClient: p.clients.ForTokens(opts), Credentials: token.provider(),
+		Retryer: p.newRetryer()}
 	o.EndpointOptions.UseFIPSEndpoint = fips(p.UseFIPSEndpoint)
 	o.EndpointOptions.UseDualStackEndpoint = dualStack(p.UseDualStackEndpoint)
 	out, err := ecrpublic.New(o).GetAuthorizationToken(ctx, &ecrpublic.GetAuthorizationTokenInput{})

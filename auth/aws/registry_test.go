@@ -17,8 +17,8 @@ import (
 
 const registryHost = account + ".dkr.ecr.eu-central-1.amazonaws.com"
 
-// registry asks for credentials as auth.GetArtifactRegistryCredentials does without a cache.
-// asCaller turns options of a provider into a caller's.
+// registry asks for credentials as auth.GetArtifactRegistryCredentials does
+// without a cache. asCaller turns options of a provider into a caller's.
 func asCaller(list []provider.Option) (opts []auth.Option) {
 	for _, set := range list {
 		opts = append(opts, func(o *auth.Options) { set(&o.Options) })
@@ -26,7 +26,8 @@ func asCaller(list []provider.Option) (opts []auth.Option) {
 	return opts
 }
 
-func (w *environment) registry(t testing.TB, p *aws.Provider, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
+func (w *environment) registry(t testing.TB, p *aws.Provider, repository string,
+	more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
 	opts := append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)
 	input, err := p.ParseArtifactRepository(repository, resolve(opts))
@@ -74,10 +75,12 @@ func TestRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, _ := c.Authorization()
-	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, config.Username, config.Password); !ok || id.RoleARN != role("tenant-a") {
+	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, config.Username, config.Password); !ok ||
+		id.RoleARN != role("tenant-a") {
 		t.Errorf("it is the password of %+v, %t", id, ok)
 	}
-	if config.Username != "AWS" || !strings.Contains(config.Password, ":") || c.GetDuration() < 11*time.Hour || c.GetDuration() > 12*time.Hour {
+	if config.Username != "AWS" || !strings.Contains(config.Password, ":") || c.GetDuration() < 11*time.Hour ||
+		c.GetDuration() > 12*time.Hour {
 		t.Errorf("user %q, lives for %s", config.Username, c.GetDuration())
 	}
 	if with, without := w.login(t, registryHost, c), w.login(t, registryHost, nil); with != 200 || without != 401 {
@@ -96,8 +99,10 @@ func TestRegistryEndpoints(t *testing.T) {
 	}{
 		{&aws.Provider{}, registryHost, "api.ecr.eu-central-1.amazonaws.com"},
 		{&aws.Provider{}, strings.ToUpper(registryHost) + ":443/a", "api.ecr.eu-central-1.amazonaws.com"},
-		{&aws.Provider{}, account + ".dkr.ecr-fips.us-east-1.amazonaws.com/a", "ecr-fips.us-east-1.amazonaws.com api.ecr-fips.us-east-1.amazonaws.com"},
-		{&aws.Provider{UseFIPSEndpoint: true}, account + ".dkr.ecr.us-west-2.amazonaws.com/a", "api.ecr-fips.us-west-2.amazonaws.com"},
+		{&aws.Provider{}, account + ".dkr.ecr-fips.us-east-1.amazonaws.com/a",
+			"ecr-fips.us-east-1.amazonaws.com api.ecr-fips.us-east-1.amazonaws.com"},
+		{&aws.Provider{UseFIPSEndpoint: true}, account + ".dkr.ecr.us-west-2.amazonaws.com/a",
+			"api.ecr-fips.us-west-2.amazonaws.com"},
 		{&aws.Provider{}, account + ".dkr-ecr.eu-central-1.on.aws/a", "ecr.eu-central-1.api.aws"},
 		{&aws.Provider{UseDualStackEndpoint: true}, registryHost, "ecr.eu-central-1.api.aws"},
 		{&aws.Provider{}, "public.ecr.aws/nginx/nginx", "api.ecr-public.us-east-1.amazonaws.com"},
@@ -122,14 +127,16 @@ func TestRegistryEndpoints(t *testing.T) {
 
 // In each partition, ECR and STS are those of the registry's own.
 func TestRegistryPartitions(t *testing.T) {
-	for _, region := range []string{"cn-north-1", "us-gov-west-1", "eusc-de-east-1", "us-iso-east-1", "us-isob-east-1", "eu-isoe-west-1", "us-isof-south-1"} {
+	for _, region := range []string{"cn-north-1", "us-gov-west-1", "eusc-de-east-1", "us-iso-east-1", "us-isob-east-1",
+		"eu-isoe-west-1", "us-isof-south-1"} {
 		t.Run(region, func(t *testing.T) {
 			t.Parallel()
 			partition, _ := awsname.PartitionOf(region)
 			arn := "arn:" + partition.Name + ":iam::" + account + ":role/tenant-a"
 			sa := testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
 			w := newEnvironment(t, sa)
-			w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+			w.cloud.AWS().SetRole(arn,
+				cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
 			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &provider.Options{})
 			if err != nil {
@@ -156,13 +163,16 @@ func TestRegistryPartitions(t *testing.T) {
 	}
 }
 
-// The caller's region for STS is used, and ECR is that of the registry nevertheless.
+// The caller's region for STS is used, and ECR is that of the registry
+// nevertheless.
 func TestRegistryWithSTSRegion(t *testing.T) {
 	w := newEnvironment(t)
-	if _, err := w.registry(t, &aws.Provider{}, account+".dkr.ecr.eu-west-1.amazonaws.com/a", auth.WithSTSRegion("us-west-2")); err != nil {
+	if _, err := w.registry(t, &aws.Provider{}, account+".dkr.ecr.eu-west-1.amazonaws.com/a",
+		auth.WithSTSRegion("us-west-2")); err != nil {
 		t.Fatal(err)
 	}
-	if calls := w.cloud.Log(); calls[0].Host != "sts.us-west-2.amazonaws.com" || calls[1].Host != "api.ecr.eu-west-1.amazonaws.com" {
+	if calls := w.cloud.Log(); calls[0].Host != "sts.us-west-2.amazonaws.com" ||
+		calls[1].Host != "api.ecr.eu-west-1.amazonaws.com" {
 		t.Errorf("asked %+v", calls)
 	}
 }
@@ -170,11 +180,16 @@ func TestRegistryWithSTSRegion(t *testing.T) {
 func TestRepositoriesThatAreRefused(t *testing.T) {
 	p := &aws.Provider{}
 	for _, repository := range []string{
-		"", "/", "app", "ghcr.io/a/b", "docker.io/library/nginx", "oci://" + registryHost + "/a", "https://" + registryHost + "/a", registryHost + ":8443/a",
-		registryHost + ":5000/a", "AWS:x@" + registryHost + "/a", registryHost + "@evil.example/a", registryHost + ".evil.example/a", "evil.example/" + registryHost,
-		"x" + registryHost, registryHost + "%2f.evil.example/a", registryHost + "\\.evil.example/a", registryHost + "?a", registryHost + "#a", " " + registryHost,
-		account + ".dkr.ecr.cn-north-1.amazonaws.com/a", account + ".dkr.ecr.eu-central-1.amazonaws.com.cn/a", account + ".dkr.ecr.us-isox-east-1.amazonaws.com/a",
-		"public.ecr.aws.evil.example/a", "evilpublic.ecr.aws/a", "127.0.0.1/a", "[::1]/a", strings.Repeat("a", 100_000), registryHost + "\n",
+		"", "/", "app", "ghcr.io/a/b", "docker.io/library/nginx", "oci://" + registryHost + "/a",
+		"https://" + registryHost + "/a", registryHost + ":8443/a",
+		registryHost + ":5000/a", "AWS:x@" + registryHost + "/a", registryHost + "@evil.example/a", registryHost +
+			".evil.example/a", "evil.example/" + registryHost,
+		"x" + registryHost, registryHost + "%2f.evil.example/a", registryHost + "\\.evil.example/a", registryHost + "?a",
+		registryHost + "#a", " " + registryHost,
+		account + ".dkr.ecr.cn-north-1.amazonaws.com/a", account + ".dkr.ecr.eu-central-1.amazonaws.com.cn/a", account +
+			".dkr.ecr.us-isox-east-1.amazonaws.com/a",
+		"public.ecr.aws.evil.example/a", "evilpublic.ecr.aws/a", "127.0.0.1/a", "[::1]/a", strings.Repeat("a", 100_000),
+		registryHost + "\n",
 	} {
 		input, err := p.ParseArtifactRepository(repository, &provider.Options{})
 		if !errors.Is(err, auth.ErrMisconfigured) || input != "" {
@@ -202,30 +217,41 @@ func TestErrorsOfECR(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException", Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
-		"region not active": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "UnrecognizedClientException", Message: "The security token included in the request is invalid."}, auth.ErrDenied, "activated the region"},
-		"expired":           {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ExpiredTokenException", Message: "expired"}, auth.ErrUnavailable, "clocks"},
-		"clock late":        {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T002000Z - 15 min.)"}, auth.ErrUnavailable, "check the clock"},
-		"clock early":       {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "Signature not yet current: 20260101T002000Z is still later than 20260101T001500Z (20260101T000000Z + 15 min.)"}, auth.ErrUnavailable, "check the clock"},
-		"signature":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException", Message: "The request signature we calculated does not match"}, auth.ErrDenied, "does not match"},
-		"server":            {cloudtest.Fault{Service: "ecr", Status: 500, Code: "ServerException", Message: "oops"}, auth.ErrUnavailable, "oops"},
-		"parameter":         {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidParameterException", Message: "bad"}, auth.ErrMisconfigured, "bad"},
-		"cut":               {cloudtest.Fault{Service: "ecr", Cut: true}, auth.ErrUnavailable, "api.ecr.eu-central-1.amazonaws.com"},
-		"redirect":          {cloudtest.Fault{Service: "ecr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect, which is not followed"},
-		"HTML":              {body("<html>secret of the proxy</html>"), auth.ErrUnavailable, "cannot be"},
-		"10 MB":             {body(`{"a":"` + strings.Repeat("a", 10<<20)), auth.ErrUnavailable, "larger than"},
-		"empty":             {body("{}"), auth.ErrUnavailable, "no authorization token"},
-		"empty list":        {body(`{"authorizationData":[]}`), auth.ErrUnavailable, "no authorization token"},
-		"null":              {body(`{"authorizationData":[null]}`), auth.ErrUnavailable, "no authorization token"},
-		"no token":          {data("", "4000000000"), auth.ErrUnavailable, "no authorization token"},
-		"not base64":        {data("%%%", "4000000000"), auth.ErrUnavailable, "not base64"},
-		"no colon":          {data("QVdT", soon), auth.ErrUnavailable, "AWS:<password>"},
-		"no password":       {data("QVdTOg==", soon), auth.ErrUnavailable, "AWS:<password>"},
-		"another user":      {data("cm9vdDp4", soon), auth.ErrUnavailable, "AWS:<password>"},
-		"expiry in 2096":    {data(good, soon), auth.ErrUnavailable, "later than any"},
-		"expiry in 1970":    {data(good, "1"), auth.ErrUnavailable, "it expired at"},
-		"expiry null":       {data(good, "null"), auth.ErrUnavailable, "expiry is missing"},
-		"expiry a word":     {data(good, `"soon"`), auth.ErrUnavailable, "cannot be"},
+		"throttled": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ThrottlingException",
+			Message: "Rate exceeded"}, auth.ErrThrottled, "Rate exceeded"},
+		"region not active": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "UnrecognizedClientException",
+			Message: "The security token included in the request is invalid."}, auth.ErrDenied, "activated the region"},
+		"expired": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "ExpiredTokenException", Message: "expired"},
+			auth.ErrUnavailable, "clocks"},
+		"clock late": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException",
+			Message: "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T002000Z - 15 min.)"},
+			auth.ErrUnavailable, "check the clock"},
+		"clock early": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException",
+			Message: "Signature not yet current: 20260101T002000Z is still later than 20260101T001500Z (20260101T000000Z + 15 min.)"}, auth.ErrUnavailable, "check the clock"},
+		"signature": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidSignatureException",
+			Message: "The request signature we calculated does not match"}, auth.ErrDenied, "does not match"},
+		"server": {cloudtest.Fault{Service: "ecr", Status: 500, Code: "ServerException", Message: "oops"},
+			auth.ErrUnavailable, "oops"},
+		"parameter": {cloudtest.Fault{Service: "ecr", Status: 400, Code: "InvalidParameterException", Message: "bad"},
+			auth.ErrMisconfigured, "bad"},
+		"cut": {cloudtest.Fault{Service: "ecr", Cut: true}, auth.ErrUnavailable,
+			"api.ecr.eu-central-1.amazonaws.com"},
+		"redirect": {cloudtest.Fault{Service: "ecr", Redirect: "https://evil.example/"}, auth.ErrUnavailable,
+			"redirect, which is not followed"},
+		"HTML":           {body("<html>secret of the proxy</html>"), auth.ErrUnavailable, "cannot be"},
+		"10 MB":          {body(`{"a":"` + strings.Repeat("a", 10<<20)), auth.ErrUnavailable, "larger than"},
+		"empty":          {body("{}"), auth.ErrUnavailable, "no authorization token"},
+		"empty list":     {body(`{"authorizationData":[]}`), auth.ErrUnavailable, "no authorization token"},
+		"null":           {body(`{"authorizationData":[null]}`), auth.ErrUnavailable, "no authorization token"},
+		"no token":       {data("", "4000000000"), auth.ErrUnavailable, "no authorization token"},
+		"not base64":     {data("%%%", "4000000000"), auth.ErrUnavailable, "not base64"},
+		"no colon":       {data("QVdT", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"no password":    {data("QVdTOg==", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"another user":   {data("cm9vdDp4", soon), auth.ErrUnavailable, "AWS:<password>"},
+		"expiry in 2096": {data(good, soon), auth.ErrUnavailable, "later than any"},
+		"expiry in 1970": {data(good, "1"), auth.ErrUnavailable, "it expired at"},
+		"expiry null":    {data(good, "null"), auth.ErrUnavailable, "expiry is missing"},
+		"expiry a word":  {data(good, `"soon"`), auth.ErrUnavailable, "cannot be"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +266,8 @@ func TestErrorsOfECR(t *testing.T) {
 	}
 }
 
-// A machine whose clock is off by more than signatures may be learns the time from the service's answer and goes on.
+// A machine whose clock is off by more than signatures may be learns the time
+// from the service's answer and goes on.
 func TestRegistryWithClocksThatDiffer(t *testing.T) {
 	for _, off := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
 		w := newEnvironment(t)
@@ -253,12 +280,14 @@ func TestRegistryWithClocksThatDiffer(t *testing.T) {
 
 func TestRegistryDenied(t *testing.T) {
 	for repository, action := range map[string]string{
-		registryHost + "/a": "ecr:GetAuthorizationToken", "public.ecr.aws/a/b": "ecr-public:GetAuthorizationToken", "ecr-public.aws.com/a": "sts:GetServiceBearerToken",
+		registryHost + "/a": "ecr:GetAuthorizationToken", "public.ecr.aws/a/b": "ecr-public:GetAuthorizationToken",
+		"ecr-public.aws.com/a": "sts:GetServiceBearerToken",
 	} {
 		w := newEnvironment(t)
 		w.cloud.AWS().Deny(role("tenant-a"), action)
 		_, err := w.registry(t, &aws.Provider{}, repository)
-		testenv.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app", "allow the role")
+		testenv.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app",
+			"allow the role")
 	}
 }
 
@@ -282,7 +311,8 @@ func FuzzArtifactRepository(f *testing.F) {
 			t.Errorf("%q is %q", repository, input)
 		}
 		partition, _ := awsname.PartitionOf(region)
-		if input != "public" && !strings.HasSuffix(host, "."+partition.Suffix) && !strings.HasSuffix(host, "."+partition.Registries) {
+		if input != "public" && !strings.HasSuffix(host, "."+partition.Suffix) &&
+			!strings.HasSuffix(host, "."+partition.Registries) {
 			t.Errorf("%q was accepted for %q", repository, partition.Name)
 		}
 	})

@@ -30,11 +30,13 @@ func many(t *testing.T, tenants int) (*environment, []string) {
 	var names []string
 	for i := range tenants {
 		name := fmt.Sprintf("tenant-%03d", i)
-		objs, names = append(objs, testenv.ServiceAccount(name, "app", aws.RoleARNAnnotation, role(name))), append(names, name)
+		objs, names = append(objs, testenv.ServiceAccount(name, "app", aws.RoleARNAnnotation, role(name))),
+			append(names, name)
 	}
 	w := newEnvironment(t, objs...)
 	for _, name := range names {
-		w.cloud.AWS().SetRole(role(name), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + name + ":app"}})
+		w.cloud.AWS().SetRole(role(name),
+			cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + name + ":app"}})
 	}
 	return w, names
 }
@@ -89,13 +91,15 @@ func TestTrustIsRevoked(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied")
 }
 
-// An error stays in the cache for minutes. The request that failed, with the ServiceAccount's token, does not.
+// An error stays in the cache for minutes. The request that failed, with the
+// ServiceAccount's token, does not.
 func TestErrorsKeepNoRequest(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err := w.get(t, "tenant-a", "app")
 	var response *awshttp.ResponseError
-	if !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusForbidden || response.ServiceRequestID() == "" {
+	if !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusForbidden ||
+		response.ServiceRequestID() == "" {
 		t.Fatalf("the SDK's error does not show: %v", err)
 	}
 	if r := response.Response.Response; r.Request != nil || r.TLS != nil || r.Body != http.NoBody {

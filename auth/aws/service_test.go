@@ -15,7 +15,8 @@ import (
 
 const minio = "minio.example:9000"
 
-// newService is an environment with an S3-compatible service whose roles have no account.
+// newService is an environment with an S3-compatible service whose roles have
+// no account.
 func newService(t *testing.T, annotations ...string) *environment {
 	t.Helper()
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "bucket", annotations...))
@@ -23,15 +24,18 @@ func newService(t *testing.T, annotations ...string) *environment {
 	for _, owner := range []string{"", "team_a"} {
 		w.cloud.AWS().AddOIDCProvider(owner, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio)
 	}
-	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio, aws.DefaultAudience) // for own identity
+	// for own identity
+	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio, aws.DefaultAudience)
 	return w
 }
 
 func (w *environment) setServiceRole(arn string) {
-	w.cloud.AWS().SetRole(arn, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
+	w.cloud.AWS().SetRole(arn,
+		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
 }
 
-func (w *environment) getOfService(t *testing.T, provider *aws.Provider, endpoint string, more ...auth.Option) (*aws.Token, error) {
+func (w *environment) getOfService(t *testing.T, provider *aws.Provider, endpoint string,
+	more ...auth.Option) (*aws.Token, error) {
 	t.Helper()
 	return get(t, provider, w.options("tenant-a", "bucket", append(more, auth.WithSTSEndpoint(endpoint))...)...)
 }
@@ -53,7 +57,8 @@ func TestRolesOfACompatibleService(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if id := w.identity(t, token); id.RoleARN != arn || token.SessionName() != "tenant-a.bucket" || token.AccountID() != "" || token.AssumedRoleARN() != "" {
+				if id := w.identity(t, token); id.RoleARN != arn || token.SessionName() != "tenant-a.bucket" ||
+					token.AccountID() != "" || token.AssumedRoleARN() != "" {
 					t.Errorf("got %+v, account %q, role %q", id, token.AccountID(), token.AssumedRoleARN())
 				}
 			}
@@ -61,7 +66,8 @@ func TestRolesOfACompatibleService(t *testing.T) {
 	}
 }
 
-// Names that are not AWS's go nowhere but to a host that the controller has allowed, and which is not one of AWS.
+// Names that are not AWS's go nowhere but to a host that the controller has
+// allowed, and which is not one of AWS.
 func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
 	const arn, ofAWS = "arn:minio:iam:::role/app", "sts.eu-central-1.amazonaws.com"
 	allowed := &aws.Provider{AllowedSTSHosts: []string{minio, ofAWS, ofAWS + ":443"}}
@@ -90,17 +96,20 @@ func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 }
 
-// An object cannot have the controller's own web identity token sent to another service. The controller itself can.
+// An object cannot have the controller's own web identity token sent to another
+// service. The controller itself can.
 func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newService(t)
 	w.setWebIdentity(t)
 	get := func(more ...auth.Option) error {
-		opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://" + minio), auth.WithHTTPClient(w.cloud.Client())}
+		opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://" + minio),
+			auth.WithHTTPClient(w.cloud.Client())}
 		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{AllowedSTSHosts: []string{minio}}, append(opts, more...)...)
 		return err
 	}
-	testenv.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`, "name a ServiceAccount")
+	testenv.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`,
+		"name a ServiceAccount")
 	expectNone(t, w.cloud.Calls("", ""))
 	if err := get(); err != nil || !strings.HasPrefix(w.cloud.Log()[0].Host, "minio.example") {
 		t.Errorf("the controller for itself: %v, %+v", err, w.cloud.Log())
@@ -108,8 +117,10 @@ func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
 }
 
 func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
-	for _, arn := range []string{"", "app", "arn::iam:::role/app", "arn:mi nio:iam:::role/app", "arn:minio:sts:::role/app", "arn:minio:iam:::user/app",
-		"arn:minio:iam:::role/", "arn:minio:iam:::role/a\nb", "arn:minio:iam:a/b::role/app", "arn:minio:iam::a/b:role/app", "arn:minio:iam:::role/" + strings.Repeat("a", 65)} {
+	for _, arn := range []string{"", "app", "arn::iam:::role/app", "arn:mi nio:iam:::role/app", "arn:minio:sts:::role/app",
+		"arn:minio:iam:::user/app",
+		"arn:minio:iam:::role/", "arn:minio:iam:::role/a\nb", "arn:minio:iam:a/b::role/app", "arn:minio:iam::a/b:role/app",
+		"arn:minio:iam:::role/" + strings.Repeat("a", 65)} {
 		w := newService(t, aws.RoleARNAnnotation, arn)
 		_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "not the ARN of a role")
@@ -119,7 +130,8 @@ func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
 	}
 }
 
-// Without DurationSeconds a session of MinIO lives as long as the ServiceAccount's token, which may be days.
+// Without DurationSeconds a session of MinIO lives as long as the
+// ServiceAccount's token, which may be days.
 func TestLongSessionOfACompatibleService(t *testing.T) {
 	const arn = "arn:minio:iam:::role/app"
 	w := newService(t, aws.RoleARNAnnotation, arn, aws.TokenExpirationAnnotation, "259200")
@@ -148,7 +160,8 @@ func TestChainAtACompatibleService(t *testing.T) {
 // A service could use a token with the audience of AWS at AWS.
 func TestAudienceIsTheServices(t *testing.T) {
 	const vpce = "vpce-0123456789abcdef0-abcdefgh.sts.eu-central-1.vpce.amazonaws.com"
-	p := &aws.Provider{AllowedSTSHosts: []string{minio, "ceph.example", "sts.amazonaws.com", "sts.eu-central-1.amazonaws.com:8443", vpce},
+	p := &aws.Provider{AllowedSTSHosts: []string{minio, "ceph.example", "sts.amazonaws.com",
+		"sts.eu-central-1.amazonaws.com:8443", vpce},
 		STSAudiences: map[string]string{"ceph.example": "ceph", "sts.amazonaws.com": "other"}}
 	sa := testenv.ServiceAccount("tenant-a", "bucket")
 	for endpoint, want := range map[string]string{

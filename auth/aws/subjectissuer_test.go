@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// allFields leaves the fields of a provider to its own tests: a source changes nothing about them.
+// allFields leaves the fields of a provider to its own tests: a source changes
+// nothing about them.
 func allFields(p auth.Provider) map[string]any {
 	fields := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(p).Elem()) {
@@ -113,7 +114,8 @@ type issued struct{ *cloudtest.Issuer }
 func (issued) Key() string { return "issued" }
 
 func (i issued) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
-	return auth.SubjectClaims{Issuer: i.URL(), Subject: "spiffe://trust.example/ns/" + sa.Namespace + "/sa/" + sa.Name}, nil
+	return auth.SubjectClaims{Issuer: i.URL(), Subject: "spiffe://trust.example/ns/" + sa.Namespace + "/sa/" + sa.Name},
+		nil
 }
 
 func (i issued) Token(_ context.Context, sa *corev1.ServiceAccount, audiences []string, opts *auth.Options,
@@ -129,7 +131,8 @@ func (i issued) Token(_ context.Context, sa *corev1.ServiceAccount, audiences []
 	return jwt, time.Now().Add(5 * time.Minute), err
 }
 
-// AWS takes the token of a source like the cluster's own. The remedy names what the role has to trust.
+// AWS takes the token of a source like the cluster's own. The remedy names what
+// the role has to trust.
 func TestConformanceWithASubjectIssuer(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")),
 		testenv.ServiceAccount("tenant-a", "bad", aws.RoleARNAnnotation, "app"))

@@ -15,8 +15,8 @@ import (
 // Token is a set of AWS credentials. It is immutable and prints as a redacted
 // summary.
 type Token struct {
-	// text holds all parts: a cache may hold very many tokens, and one string is
-	// smaller than seven.
+	// text holds all parts: a cache may hold very many tokens, and one string
+	// is smaller than seven.
 	text redact.Secret
 	// expires is in seconds since 1970. Zero: the credentials do not expire.
 	expires int64
@@ -58,7 +58,8 @@ func (t *Token) parts() (p [partCount]string) {
 	return p
 }
 
-// staticLife is the assumed lifetime of credentials without an expiry, which only the controller itself can have.
+// staticLife is the assumed lifetime of credentials without an expiry, which
+// only the controller itself can have.
 const staticLife = time.Hour
 
 // GetDuration implements [auth.Token].
@@ -87,7 +88,8 @@ func (t *Token) Credentials() aws.Credentials {
 // AccessKeyID returns the ID of the access key. It is no secret.
 func (t *Token) AccessKeyID() string { return t.parts()[partKeyID] }
 
-// ExpiresAt returns the time at which the credentials expire, in whole seconds. It is zero if they do not.
+// ExpiresAt returns the time at which the credentials expire, in whole seconds.
+// It is zero if they do not.
 func (t *Token) ExpiresAt() time.Time {
 	if t.expires == 0 {
 		return time.Time{}
@@ -109,7 +111,8 @@ func (t *Token) AssumedRoleARN() string {
 	return "arn:" + p[partPartition] + ":sts::" + p[partAccount] + ":assumed-role/" + p[partRole] + "/" + p[partSession]
 }
 
-// SessionName returns the name of the session. It is "" for the controller's own identity.
+// SessionName returns the name of the session. It is "" for the controller's
+// own identity.
 func (t *Token) SessionName() string { return t.parts()[partSession] }
 
 // FromToken returns the AWS credentials in a token that [auth.GetAccessToken]

@@ -25,16 +25,20 @@ const opWebIdentity = "get web identity token of the role"
 // WebIdentity configures a [WebIdentityIssuer]. The zero value is ready for
 // use. All of it is the controller's: tenants choose nothing but their role.
 type WebIdentity struct {
-	// RoleARN is the controller's own role, the subject of calls without a ServiceAccount. Empty refuses those calls.
+	// RoleARN is the controller's own role, the subject of calls without a
+	// ServiceAccount. Empty refuses those calls.
 	RoleARN string
-	// Issuers are the issuers of AWS accounts by account ID, as iam:GetOutboundWebIdentityFederationInfo returns
-	// them. The token of a listed account has to have its issuer. That of another account may have any: the receiver
-	// checks it.
+	// Issuers are the issuers of AWS accounts by account ID, as
+	// iam:GetOutboundWebIdentityFederationInfo returns them. The token of a
+	// listed account has to have its issuer. That of another account may have
+	// any: the receiver checks it.
 	Issuers map[string]string
-	// SigningAlgorithm is RS256, the default, or ES384. Microsoft Entra ID and Google Cloud accept RS256.
+	// SigningAlgorithm is RS256, the default, or ES384. Microsoft Entra ID and
+	// Google Cloud accept RS256.
 	SigningAlgorithm string
-	// Lifetime is that of the tokens, 1 minute to 1 hour in whole seconds. 0: 5 minutes, the default of STS. Google Cloud
-	// and other services issue no credential that outlives the token: an hour saves exchanges there.
+	// Lifetime is that of the tokens, 1 minute to 1 hour in whole seconds. 0: 5
+	// minutes, the default of STS. Google Cloud and other services issue no
+	// credential that outlives the token: an hour saves exchanges there.
 	Lifetime time.Duration
 	// Tags become the claim request_tags, at most 50.
 	Tags map[string]string
@@ -52,9 +56,10 @@ type WebIdentity struct {
 // cluster ID and ServiceAccount of the call. Nothing else of the call reaches
 // AWS: audiences, scopes, proxy and STS options are for the other service.
 //
-// Once, an administrator enables outbound federation in the AWS account (iam:EnableOutboundWebIdentityFederation) and
-// grants the role sts:GetWebIdentityToken. AWS itself accepts no such token for a role. It is safe for concurrent
-// use.
+// Once, an administrator enables outbound federation in the AWS account
+// (iam:EnableOutboundWebIdentityFederation) and grants the role
+// sts:GetWebIdentityToken. AWS itself accepts no such token for a role. It is
+// safe for concurrent use.
 type WebIdentityIssuer struct {
 	provider *Provider
 	config   WebIdentity
@@ -68,9 +73,10 @@ var (
 	_ auth.SubjectIssuer = (*WebIdentityIssuer)(nil)
 )
 
-// NewWebIdentityIssuer returns a source that uses p. The options are the controller's for the role's credentials and
-// for STS: region, HTTP client, proxy, further roles. STS has the operation at regional endpoints only. Neither the
-// options nor the fields of p may change any more.
+// NewWebIdentityIssuer returns a source that uses p. The options are the
+// controller's for the role's credentials and for STS: region, HTTP client,
+// proxy, further roles. STS has the operation at regional endpoints only.
+// Neither the options nor the fields of p may change any more.
 func (p *Provider) NewWebIdentityIssuer(config WebIdentity, opts ...auth.Option) (*WebIdentityIssuer, error) {
 	s := &WebIdentityIssuer{provider: p, config: config, opts: slices.Clone(opts)}
 	s.config.Issuers, s.config.Tags = maps.Clone(config.Issuers), maps.Clone(config.Tags)
@@ -97,7 +103,8 @@ func (p *Provider) NewWebIdentityIssuer(config WebIdentity, opts ...auth.Option)
 
 const (
 	minWebIdentityLife, defaultWebIdentityLife, maxWebIdentityLife = time.Minute, 5 * time.Minute, time.Hour
-	// webIdentitySlack is left of the role's session after the token's expiry, for clock skew.
+	// webIdentitySlack is left of the role's session after the token's expiry,
+	// for clock skew.
 	webIdentitySlack = 10 * time.Second
 )
 
@@ -138,7 +145,8 @@ func isGlobalSTS(host string) bool {
 	return !slices.ContainsFunc(strings.Split(host, "."), awsname.ValidRegion)
 }
 
-// sourceKey collects what shapes the tokens, besides issuer, subject and audiences.
+// sourceKey collects what shapes the tokens, besides issuer, subject and
+// audiences.
 type sourceKey struct{ strings.Builder }
 
 func (k *sourceKey) Add(name, value string)                    { fmt.Fprintf(k, "%q %q\n", name, value) }
@@ -219,7 +227,8 @@ func (s *WebIdentityIssuer) token(ctx context.Context, audiences []string, call 
 	return *out.WebIdentityToken, nil
 }
 
-// optionsFor returns the options of the role's credentials. What the call passes for the other service stays behind.
+// optionsFor returns the options of the role's credentials. What the call
+// passes for the other service stays behind.
 func (s *WebIdentityIssuer) optionsFor(call *auth.Options) []auth.Option {
 	opts := append(slices.Clone(s.opts),
 		auth.WithCache(call.Cache, call.InvolvedObject), auth.WithOwner(call.Owner), auth.WithClusterID(call.ClusterID),
@@ -237,7 +246,8 @@ func (s *WebIdentityIssuer) optionsFor(call *auth.Options) []auth.Option {
 	return opts
 }
 
-// webIdentityError explains why STS issued no token. Codes of STS come with and without the suffix Exception.
+// webIdentityError explains why STS issued no token. Codes of STS come with and
+// without the suffix Exception.
 func webIdentityError(err error, from *Token, audiences []string) error {
 	e := classify(err, opWebIdentity, from.secrets()...)
 	e.Message = fmt.Sprintf("audiences %.300q: %s", audiences, e.Message)

@@ -34,8 +34,8 @@ const (
 	audienceOfGCP = "//iam.googleapis.com/" + poolOfAWS
 )
 
-// federation is an environment in which other services trust the roles of the tenants. The ServiceAccounts "app" have all
-// annotations.
+// federation is an environment in which other services trust the roles of the
+// tenants. The ServiceAccounts "app" have all annotations.
 type federation struct {
 	*environment
 	issuer string // of the AWS account
@@ -140,8 +140,8 @@ func (f *federation) ask(namespace, name string, more ...auth.Option) []auth.Opt
 		auth.WithOwner(object(namespace)), auth.WithHTTPClient(f.cloud.Client())}, more...)
 }
 
-// A tenant's role is the subject at each service. The services share the role's credentials, and each has a token of
-// its own.
+// A tenant's role is the subject at each service. The services share the role's
+// credentials, and each has a token of its own.
 func TestRoleIsTheSubject(t *testing.T) {
 	f := newFederation(t)
 	tokens := testenv.Cache(t)
@@ -181,7 +181,8 @@ func TestRoleIsTheSubject(t *testing.T) {
 	}
 }
 
-// Access ends with the ServiceAccount at once, and with the role or its permission at the next exchange.
+// Access ends with the ServiceAccount at once, and with the role or its
+// permission at the next exchange.
 func TestRoleAsSubjectIsRevoked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		revoke func(f *federation) error
@@ -226,7 +227,8 @@ func TestRoleAsSubjectIsRevoked(t *testing.T) {
 	}
 }
 
-// The first role of a chain counts on hits: the subject names the last one alone.
+// The first role of a chain counts on hits: the subject names the last one
+// alone.
 func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 	const hub = "arn:aws:iam::" + account + ":role/hub"
 	f := newFederation(t)
@@ -254,7 +256,8 @@ func TestFirstRoleOfAChainCountsOnHits(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, role("harmless"))
 }
 
-// The receiver refuses another issuer, subject or audience. The remedy names those of the token.
+// The receiver refuses another issuer, subject or audience. The remedy names
+// those of the token.
 func TestRoleAsSubjectIsNotTrusted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		credential func(f *federation) cloudtest.FederatedCredential
@@ -287,8 +290,8 @@ func TestRoleAsSubjectIsNotTrusted(t *testing.T) {
 	}
 }
 
-// What STS returns is compared with the role and the issuer before it goes anywhere. A tenant that names the role of
-// another gets no token.
+// What STS returns is compared with the role and the issuer before it goes
+// anywhere. A tenant that names the role of another gets no token.
 func TestRoleAsSubjectIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config aws.WebIdentity
@@ -327,7 +330,8 @@ func TestRoleAsSubjectIsChecked(t *testing.T) {
 	}
 }
 
-// The Policy sees both exchanges. The audiences, scopes and proxy of the call are for the other service alone.
+// The Policy sees both exchanges. The audiences, scopes and proxy of the call
+// are for the other service alone.
 func TestRoleAsSubjectGetsNothingElseOfTheCall(t *testing.T) {
 	f := newFederation(t)
 	f.trustAzure("other", role("tenant-a"))
@@ -363,8 +367,8 @@ func TestRoleAsSubjectGetsNothingElseOfTheCall(t *testing.T) {
 	}
 }
 
-// The controller's own role is the subject of calls without a ServiceAccount, here one of IAM roles for service
-// accounts.
+// The controller's own role is the subject of calls without a ServiceAccount,
+// here one of IAM roles for service accounts.
 func TestControllersRoleIsTheSubject(t *testing.T) {
 	f := newFederation(t)
 	own := testenv.ServiceAccount("system", "controller")
@@ -402,7 +406,8 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "the controller's own role is not known")
 }
 
-// EKS Pod Identity gives the controller its role, whose name the credentials do not tell.
+// EKS Pod Identity gives the controller its role, whose name the credentials do
+// not tell.
 func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 	f := newFederation(t)
 	ask := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "outbound"}, f.client),
@@ -414,8 +419,8 @@ func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 	f.cloud.Handle("169.254.170.23", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // the agent
 		c := session.Credentials()
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"AccessKeyId":%q,"SecretAccessKey":%q,"Token":%q,"Expiration":%q,"AccountId":%q}`, c.AccessKeyID,
-			c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339), account)
+		_, _ = fmt.Fprintf(w, `{"AccessKeyId":%q,"SecretAccessKey":%q,"Token":%q,"Expiration":%q,"AccountId":%q}`,
+			c.AccessKeyID, c.SecretAccessKey, c.SessionToken, c.Expires.UTC().Format(time.RFC3339), account)
 	}))
 	clearEnvironment(t)
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")

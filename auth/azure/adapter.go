@@ -11,7 +11,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenCredential returns access tokens to clients of the Azure SDK. It is safe for concurrent use.
+// TokenCredential returns access tokens to clients of the Azure SDK. It is safe
+// for concurrent use.
 type TokenCredential struct {
 	source *auth.AccessTokenSource
 }
@@ -32,7 +33,8 @@ func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return &TokenCredential{source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate makes the next calls return new tokens for all scopes, after a service has refused one.
+// Invalidate makes the next calls return new tokens for all scopes, after a
+// service has refused one.
 func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 
 // GetToken implements azcore.TokenCredential. It honours the context of each
@@ -44,7 +46,8 @@ func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 // new one with these claims. Concurrent calls with the same claims share it,
 // and there is at most one in ten seconds. With EnableCAE the token says that
 // the client understands challenges.
-func (c *TokenCredential) GetToken(ctx context.Context, request policy.TokenRequestOptions) (azcore.AccessToken, error) {
+func (c *TokenCredential) GetToken(ctx context.Context,
+	request policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	opts, err := optionsOf(request)
 	if err != nil {
 		return azcore.AccessToken{}, err

@@ -24,7 +24,8 @@ func TestTokenCredential(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithScopes("https://vault.azure.net/.default"))...)
+	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),
+		auth.WithScopes("https://vault.azure.net/.default"))...)
 	ask := func(request policy.TokenRequestOptions) (cloudtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
 		if err != nil {
@@ -38,13 +39,16 @@ func TestTokenCredential(t *testing.T) {
 	}
 	storage := []string{"https://storage.azure.com/.default"}
 	for range 2 {
-		if id, err := ask(policy.TokenRequestOptions{Scopes: storage}); err != nil || id.Audience != "https://storage.azure.com" {
+		if id, err := ask(policy.TokenRequestOptions{Scopes: storage}); err != nil ||
+			id.Audience != "https://storage.azure.com" {
 			t.Errorf("the scopes of the call: %+v, %v", id, err)
 		}
-		if id, err := ask(policy.TokenRequestOptions{TenantID: strings.ToUpper(tenantID)}); err != nil || id.Audience != "https://vault.azure.net" {
+		if id, err := ask(policy.TokenRequestOptions{TenantID: strings.ToUpper(tenantID)}); err != nil ||
+			id.Audience != "https://vault.azure.net" {
 			t.Errorf("the scopes of the options: %+v, %v", id, err)
 		}
-		if id, err := ask(policy.TokenRequestOptions{Scopes: storage, EnableCAE: true}); err != nil || id.Claims != `{"access_token":{"xms_cc":{"values":["CP1"]}}}` {
+		if id, err := ask(policy.TokenRequestOptions{Scopes: storage, EnableCAE: true}); err != nil ||
+			id.Claims != `{"access_token":{"xms_cc":{"values":["CP1"]}}}` {
 			t.Errorf("with continuous access evaluation: %+v, %v", id, err)
 		}
 	}
@@ -60,13 +64,15 @@ func TestTokenCredential(t *testing.T) {
 	if n := w.cloud.Calls("entra", "token"); n != 4 {
 		t.Errorf("%d exchanges: claims get a new token at most every ten seconds", n)
 	}
-	if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims, EnableCAE: true}); err != nil || !strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
+	if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims, EnableCAE: true}); err != nil ||
+		!strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
 		t.Errorf("with both: %+v, %v", id, err)
 	}
 }
 
-// The tenant chooses the service that answers with challenges. They cost what other exchanges cost: those at the same time share
-// one, and there is none for ten seconds.
+// The tenant chooses the service that answers with challenges. They cost what
+// other exchanges cost: those at the same time share one, and there is none for
+// ten seconds.
 func TestChallengesShareAnExchange(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
@@ -77,9 +83,11 @@ func TestChallengesShareAnExchange(t *testing.T) {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
 			time.Sleep(time.Second) // that of the bubble
-			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, exchanges.Add(1))), nil
+			return respond(r, http.StatusOK,
+				fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, exchanges.Add(1))), nil
 		})}
-		credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), auth.WithHTTPClient(client))...)
+		credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app",
+			auth.WithCache(tokens, object("tenant-a")), auth.WithHTTPClient(client))...)
 		challenge := func(claims, want string) {
 			t.Helper()
 			var wg sync.WaitGroup
@@ -128,7 +136,8 @@ func TestTokenCredentialRefuses(t *testing.T) {
 	}
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
 	t.Setenv("AZURE_TENANT_ID", tenantID)
-	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(), policy.TokenRequestOptions{TenantID: usTenant})
+	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(),
+		policy.TokenRequestOptions{TenantID: usTenant})
 	testenv.CheckError(t, err, auth.ErrMisconfigured, usTenant, tenantID)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -144,24 +153,29 @@ func TestTokenCredentialOfTheController(t *testing.T) {
 	w.cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the secret of it")
 	credential := azure.NewTokenCredential(auth.WithHTTPClient(w.http))
-	got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Claims: `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`,
-		EnableCAE: true, Scopes: []string{"https://storage.azure.com/.default"}, TenantID: tenantID})
+	got, err := credential.GetToken(t.Context(),
+		policy.TokenRequestOptions{Claims: `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`,
+			EnableCAE: true, Scopes: []string{"https://storage.azure.com/.default"}, TenantID: tenantID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id, _ := w.cloud.Azure().Identity(got.Token)
-	if id.ClientID != clientB || id.Audience != "https://storage.azure.com" || !strings.Contains(id.Claims, `"CP1"`) || !strings.Contains(id.Claims, `"1604106651"`) {
+	if id.ClientID != clientB || id.Audience != "https://storage.azure.com" || !strings.Contains(id.Claims, `"CP1"`) ||
+		!strings.Contains(id.Claims, `"1604106651"`) {
 		t.Errorf("got a token of %+v", id)
 	}
 }
 
-// A service that names a time from which the token should be replaced has it passed on.
+// A service that names a time from which the token should be replaced has it
+// passed on.
 func TestRefreshOn(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.cloud.AddFault(body(`{"token_type":"Bearer","expires_in":"86399","refresh_in":43199,"access_token":"opaque"}`))
-	got, err := azure.NewTokenCredential(w.options("tenant-a", "app")...).GetToken(t.Context(), policy.TokenRequestOptions{})
-	if left := time.Until(got.RefreshOn); err != nil || left < 11*time.Hour || left > 12*time.Hour || time.Until(got.ExpiresOn) < 23*time.Hour {
+	got, err := azure.NewTokenCredential(w.options("tenant-a", "app")...).GetToken(t.Context(),
+		policy.TokenRequestOptions{})
+	if left := time.Until(got.RefreshOn); err != nil || left < 11*time.Hour || left > 12*time.Hour ||
+		time.Until(got.ExpiresOn) < 23*time.Hour {
 		t.Errorf("refresh on %s, expires on %s, %v", got.RefreshOn, got.ExpiresOn, err)
 	}
 }
@@ -174,15 +188,19 @@ func TestTokenCredentialInvalidate(t *testing.T) {
 		n := 0
 		entra := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			n++
-			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, n)), nil
+			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, n)),
+				nil
 		})}
-		credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
+		credential := azure.NewTokenCredential(w.options("tenant-a", "app",
+			auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
 		testenv.CheckInvalidate(t, credential, func() (string, error) {
-			vault, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
+			vault, err := credential.GetToken(t.Context(),
+				policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
 			if err != nil {
 				return "", err
 			}
-			storage, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
+			storage, err := credential.GetToken(t.Context(),
+				policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
 			return vault.Token + storage.Token, err
 		})
 		if n != 4 {

@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// managementVersion is an API version of Microsoft.ContainerService that all clouds have.
+// managementVersion is an API version of Microsoft.ContainerService that all
+// clouds have.
 const managementVersion = "2023-10-01"
 
 // managedCluster holds the fields of the resource that access depends on.
@@ -39,8 +40,9 @@ func (p *Provider) findCluster(ctx context.Context, token *Token, opts *provider
 	if err != nil {
 		return nil, err
 	}
-	arm := &manager{client: p.clients.For(opts), base: "https://" + e.management + id.Path(), secret: token.accessToken.Reveal(),
-		id: opts.ClusterResource}
+	arm := &manager{client: p.clients.For(opts), base: "https://" + e.management + id.Path(),
+		secret: token.accessToken.Reveal(),
+		id:     opts.ClusterResource}
 	return arm.find(ctx)
 }
 
@@ -70,7 +72,8 @@ func (m *manager) find(ctx context.Context) (*foundCluster, error) {
 	if len(found.addresses) == 0 {
 		return nil, notReady(m.id, "it has no kubeconfig yet")
 	}
-	// The kubeconfig of a private cluster with a public name holds one of its two names.
+	// The kubeconfig of a private cluster with a public name holds one of its
+	// two names.
 	for _, name := range []string{cluster.Properties.FQDN, cluster.Properties.PrivateFQDN} {
 		if address, err := provider.ParseClusterAddress("https://" + name); err == nil {
 			found.addresses = append(found.addresses, address)
@@ -79,7 +82,8 @@ func (m *manager) find(ctx context.Context) (*foundCluster, error) {
 	return found, nil
 }
 
-// check refuses clusters that cannot take an access token of Microsoft Entra ID.
+// check refuses clusters that cannot take an access token of Microsoft Entra
+// ID.
 func (c *managedCluster) check(id string) error {
 	properties := &c.Properties
 	switch {
@@ -94,7 +98,8 @@ func (c *managedCluster) check(id string) error {
 	return nil
 }
 
-// addKubeconfig reads the clusters of a kubeconfig and nothing else, because a kubeconfig may name commands to run.
+// addKubeconfig reads the clusters of a kubeconfig and nothing else, because a
+// kubeconfig may name commands to run.
 func (c *foundCluster) addKubeconfig(content []byte) error {
 	var config struct {
 		Clusters []struct {
@@ -105,7 +110,8 @@ func (c *foundCluster) addKubeconfig(content []byte) error {
 		} `json:"clusters"`
 	}
 	unusable := func(format string, args ...any) error {
-		return self.Unavailable(opCluster, "", "the kubeconfig of the cluster %q cannot be used: "+format, append([]any{c.id}, args...)...)
+		return self.Unavailable(opCluster, "", "the kubeconfig of the cluster %q cannot be used: "+format,
+			append([]any{c.id}, args...)...)
 	}
 	if yaml.Unmarshal(content, &config) != nil {
 		return unusable("it is malformed")

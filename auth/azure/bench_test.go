@@ -10,18 +10,22 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// What is cached costs next to nothing: no request, and hardly any memory. The rest of what is allocated is the fake
-// Kubernetes client's copy of the ServiceAccount, which is measured for comparison.
+// What is cached costs next to nothing: no request, and hardly any memory. The
+// rest of what is allocated is the fake Kubernetes client's copy of the
+// ServiceAccount, which is measured for comparison.
 func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{azure.DefaultAudience}, 1<<41))
+	jwt,
+		err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"),
+		[]string{azure.DefaultAudience}, 1<<41))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, ctx := &azure.Provider{}, context.Background()
-	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *identity("tenant-a", "app", tenantID, clientA)),
+	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt),
+		*identity("tenant-a", "app", tenantID, clientA)),
 		auth.WithHTTPClient(w.http), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
 	floor := testing.AllocsPerRun(100, func() {
 		if _, _, err := auth.NewStaticTokenSource(jwt).Token(ctx, nil); err != nil {
@@ -44,7 +48,8 @@ func TestHitsAllocateNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}); n > floor+tc.most {
-			t.Errorf("%s: %v allocations, %v of them for reading the subject token, want %v more at most", name, n, floor, tc.most)
+			t.Errorf("%s: %v allocations, %v of them for reading the subject token, want %v more at most", name, n, floor,
+				tc.most)
 		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Environment variables that AKS sets in pods with the annotation azure.workload.identity/use-identity-binding.
+// Environment variables that AKS sets in pods with the annotation
+// azure.workload.identity/use-identity-binding.
 const (
 	tokenProxyVariable = "AZURE_KUBERNETES_TOKEN_PROXY" //nolint:gosec // not a credential
 	serverNameVariable = "AZURE_KUBERNETES_SNI_NAME"
@@ -25,7 +26,8 @@ const (
 	caDataVariable     = "AZURE_KUBERNETES_CA_DATA"
 )
 
-// tokenProxy is the proxy for the token requests of AKS identity bindings. It is safe for concurrent use.
+// tokenProxy is the proxy for the token requests of AKS identity bindings. It
+// is safe for concurrent use.
 type tokenProxy struct {
 	target     *url.URL
 	serverName string // "" is the host of target
@@ -40,7 +42,8 @@ type tokenProxy struct {
 	trusting *http.Client // nil before the first request
 }
 
-// findTokenProxy reads the environment. It does not read the CA file, which AKS may be replacing.
+// findTokenProxy reads the environment. It does not read the CA file, which AKS
+// may be replacing.
 func (p *Provider) findTokenProxy() (*tokenProxy, error) {
 	if p.Audience != "" {
 		return nil, self.Misconfigured("leave the provider's audience out", "identity bindings have an audience of their own")
@@ -74,7 +77,8 @@ func (p *Provider) findTokenProxy() (*tokenProxy, error) {
 	return t, nil
 }
 
-// clientOr returns the client for requests of reroute, or the other one without a proxy.
+// clientOr returns the client for requests of reroute, or the other one without
+// a proxy.
 func (p *tokenProxy) clientOr(other *http.Client) *http.Client {
 	if p == nil {
 		return other
@@ -82,8 +86,8 @@ func (p *tokenProxy) clientOr(other *http.Client) *http.Client {
 	return p.client
 }
 
-// reroute sends a request to the proxy, if there is one. The path follows that of the proxy. Query and Host header
-// stay, as in azidentity.
+// reroute sends a request to the proxy, if there is one. The path follows that
+// of the proxy. Query and Host header stay, as in azidentity.
 func (p *tokenProxy) reroute(r *http.Request) *http.Request {
 	if p == nil || r == nil {
 		return r
@@ -103,7 +107,8 @@ func (p *tokenProxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return client.Transport.RoundTrip(r)
 }
 
-// current returns the client for the present CA. An error is temporary, because AKS may be replacing the file.
+// current returns the client for the present CA. An error is temporary, because
+// AKS may be replacing the file.
 func (p *tokenProxy) current() (client *http.Client, err error) {
 	var replaced *http.Client
 	ca := p.caData
@@ -122,7 +127,8 @@ func (p *tokenProxy) current() (client *http.Client, err error) {
 	return client, nil
 }
 
-// trust returns the client for a CA in PEM, and the client that it replaces. Without a CA it keeps the last client.
+// trust returns the client for a CA in PEM, and the client that it replaces.
+// Without a CA it keeps the last client.
 func (p *tokenProxy) trust(ca []byte) (client, replaced *http.Client, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

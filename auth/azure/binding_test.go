@@ -25,8 +25,8 @@ const (
 	subjectB = "system:serviceaccount:tenant-b:app"
 )
 
-// boundEnvironment is an environment with identity bindings instead of federated credentials, and with the environment of a pod in
-// AKS.
+// boundEnvironment is an environment with identity bindings instead of
+// federated credentials, and with the environment of a pod in AKS.
 type boundEnvironment struct {
 	*environment
 	proxy *cloudtest.AKSTokenProxy
@@ -52,7 +52,8 @@ func newBoundEnvironment(t *testing.T, more ...client.Object) *boundEnvironment 
 
 func bound() *azure.Provider { return &azure.Provider{IdentityBindings: true} }
 
-// options are those of the environment without its client, which goes to Microsoft Entra ID.
+// options are those of the environment without its client, which goes to
+// Microsoft Entra ID.
 func (w *boundEnvironment) options(namespace string, more ...auth.Option) []auth.Option {
 	sa := client.ObjectKey{Namespace: namespace, Name: "app"}
 	return append([]auth.Option{auth.WithServiceAccount(sa, w.client), auth.WithOwner(object(namespace))}, more...)
@@ -113,16 +114,19 @@ func TestIdentityBindings(t *testing.T) {
 }
 
 func TestIdentityBindingsConformance(t *testing.T) {
-	w := newBoundEnvironment(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
+	w := newBoundEnvironment(t, identity("tenant-b", "thief", tenantID, clientA),
+		identity("tenant-a", "bad", tenantID, "app"))
 	w.proxy.SetRight(tenantID, clientB, subjectA, subjectB)
 	h := harness(w.cloud, w.client, bound)
-	// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey turns it off.
+	// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey
+	// turns it off.
 	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": nil,
 		"IdentityBindings": nil}
 	authtest.RunConformance(t, h)
 }
 
-// A tenant cannot use an identity that the cluster does not grant to its ServiceAccount, and learns what is missing.
+// A tenant cannot use an identity that the cluster does not grant to its
+// ServiceAccount, and learns what is missing.
 func TestIdentityBindingsNeedARight(t *testing.T) {
 	w := newBoundEnvironment(t)
 	w.proxy.SetRight(tenantID, clientA, subjectB)
@@ -141,7 +145,8 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
 	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
-	w.cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client", Message: "AADSTS70025: no federated credential."})
+	w.cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client",
+		Message: "AADSTS70025: no federated credential."})
 	_, err = w.get(t.Context(), bound(), "tenant-a")
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
 }
@@ -152,7 +157,8 @@ func (w *boundEnvironment) tokenFile(t *testing.T) {
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, azure.IdentityBindingAudience))
 }
 
-// The controller's own workload identity takes the same way. Its other sources do not.
+// The controller's own workload identity takes the same way. Its other sources
+// do not.
 func TestIdentityBindingsOfTheController(t *testing.T) {
 	w := newBoundEnvironment(t)
 	w.tokenFile(t)
@@ -176,7 +182,8 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	t.Setenv("AZURE_KUBERNETES_CA_DATA", string(w.cloud.CA()))
 	_, err = controller(bound())
 	testenv.CheckError(t, err, auth.ErrUnavailable, "find own Azure credentials", "x509")
-	// Without the field the variables are ignored, as by azidentity without EnableAzureProxy.
+	// Without the field the variables are ignored, as by azidentity without
+	// EnableAzureProxy.
 	w.trust(tenantID, clientA, "tenant-a")
 	_, err = controller(&azure.Provider{}, auth.WithHTTPClient(w.http))
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
@@ -185,7 +192,8 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	}
 }
 
-// Nothing that excludes the token proxy is passed over in silence. A secret in an address does not show.
+// Nothing that excludes the token proxy is passed over in silence. A secret in
+// an address does not show.
 func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
 	w := newBoundEnvironment(t)
 	const (
@@ -283,7 +291,8 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 	}
 }
 
-// Where the proxy hangs for one tenant, only that tenant waits, and no longer than its call.
+// Where the proxy hangs for one tenant, only that tenant waits, and no longer
+// than its call.
 func TestIdentityBindingsHangForOneTenant(t *testing.T) {
 	w := newBoundEnvironment(t)
 	p := bound()

@@ -17,8 +17,9 @@ func bindingError(answer entraAnswer, tenant, clientID string, sa *corev1.Servic
 	return e
 }
 
-// explainBinding completes the error of a refusal. Microsoft documents no body for the proxy's own refusals, so those
-// are the answers without an AADSTS number.
+// explainBinding completes the error of a refusal. Microsoft documents no body
+// for the proxy's own refusals, so those are the answers without an AADSTS
+// number.
 func explainBinding(e *auth.Error, answer entraAnswer, clientID, subject string) {
 	const maintained = "create the identity binding of %q with the cluster again: AKS maintains its federated credential"
 	number, _ := aadsts(e.Code)

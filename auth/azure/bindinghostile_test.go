@@ -18,7 +18,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// caFile replaces the CA of the environment by a file, which the returned function replaces atomically.
+// caFile replaces the CA of the environment by a file, which the returned
+// function replaces atomically.
 func (w *boundEnvironment) caFile(t *testing.T) (name string, write func(content []byte)) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "ca.crt")
@@ -31,7 +32,8 @@ func (w *boundEnvironment) caFile(t *testing.T) (name string, write func(content
 	}
 }
 
-// A changed file is trusted at once and in place of the old one, for new connections too.
+// A changed file is trusted at once and in place of the old one, for new
+// connections too.
 func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
 	w := newBoundEnvironment(t)
 	name, write := w.caFile(t)
@@ -109,7 +111,8 @@ func TestIdentityBindingsWhileTheCAFileIsReplaced(t *testing.T) {
 	writer.Wait()
 }
 
-// tokenService answers in the place of the proxy, with the server name example.com.
+// tokenService answers in the place of the proxy, with the server name
+// example.com.
 func tokenService(t *testing.T, answer http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewTLSServer(answer)
@@ -148,7 +151,8 @@ func TestIdentityBindingsCheckTheServerName(t *testing.T) {
 	}
 }
 
-// A proxy sends the token nowhere else, and its answers put no credential into an error.
+// A proxy sends the token nowhere else, and its answers put no credential into
+// an error.
 func TestIdentityBindingsWithAHostileProxy(t *testing.T) {
 	w := newBoundEnvironment(t)
 	sa := testenv.ServiceAccount("tenant-b", "app")

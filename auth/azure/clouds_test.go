@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// newClouds is an environment in which tenant-a has an identity in each cloud, in ServiceAccounts public, us, cn and own.
+// newClouds is an environment in which tenant-a has an identity in each cloud,
+// in ServiceAccounts public, us, cn and own.
 func newClouds(t testing.TB) *environment {
 	t.Helper()
 	var objs []client.Object
@@ -39,19 +40,23 @@ func newClouds(t testing.TB) *environment {
 }
 
 func privateCloud() azure.Cloud {
-	return azure.Cloud{AuthorityHost: "https://" + ownAuthority, ResourceManagerEndpoint: "https://" + ownManager + "/", RegistrySuffix: ownRegistry}
+	return azure.Cloud{AuthorityHost: "https://" + ownAuthority, ResourceManagerEndpoint: "https://" + ownManager + "/",
+		RegistrySuffix: ownRegistry}
 }
 
-// One provider serves four clouds at once, and one cache keeps their tokens apart.
+// One provider serves four clouds at once, and one cache keeps their tokens
+// apart.
 func TestSeveralClouds(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	p, tokens := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}, testenv.Cache(t)
 	for name, tc := range map[string]struct{ authority, host, audience string }{
 		"public": {"", "login.microsoftonline.com", "https://management.azure.com"},
-		"us":     {"https://login.microsoftonline.us/", "login.microsoftonline.us", "https://management.core.usgovcloudapi.net"},
-		"cn":     {"https://login.partner.microsoftonline.cn", "login.partner.microsoftonline.cn", "https://management.core.chinacloudapi.cn"},
-		"own":    {"https://" + ownAuthority + ":443", ownAuthority, "https://" + ownManager},
+		"us": {"https://login.microsoftonline.us/", "login.microsoftonline.us",
+			"https://management.core.usgovcloudapi.net"},
+		"cn": {"https://login.partner.microsoftonline.cn", "login.partner.microsoftonline.cn",
+			"https://management.core.chinacloudapi.cn"},
+		"own": {"https://" + ownAuthority + ":443", ownAuthority, "https://" + ownManager},
 	} {
 		opts := w.options("tenant-a", name, auth.WithCache(tokens, object("tenant-a")))
 		if tc.authority != "" {
@@ -67,8 +72,11 @@ func TestSeveralClouds(t *testing.T) {
 			t.Errorf("%s: got %+v from %s", name, id, calls[len(calls)-1].Host)
 		}
 	}
-	// The same ServiceAccount at another authority is another entry of the cache.
-	_, err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")), azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
+	// The same ServiceAccount at another authority is another entry of the
+	// cache.
+	_,
+		err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")),
+		azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
 	token, err := get(t, p, w.options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
 	if err != nil || w.whose(token).Tenant != usTenant {
@@ -80,9 +88,13 @@ func TestSeveralClouds(t *testing.T) {
 func TestTwoOptionsForOneAuthority(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	for endpoint, ok := range map[string]bool{"https://login.microsoftonline.us": true, "https://login.microsoftonline.us/": true, "https://LOGIN.microsoftonline.us:443": true,
-		"https://login.microsoftonline.com": false, "http://login.microsoftonline.us": false, "https://login.microsoftonline.us:8443": false} {
-		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "us", azure.WithAuthorityHost("https://login.microsoftonline.us"), auth.WithSTSEndpoint(endpoint))...)
+	for endpoint, ok := range map[string]bool{"https://login.microsoftonline.us": true,
+		"https://login.microsoftonline.us/": true, "https://LOGIN.microsoftonline.us:443": true,
+		"https://login.microsoftonline.com": false, "http://login.microsoftonline.us": false,
+		"https://login.microsoftonline.us:8443": false} {
+		_, err := get(t, &azure.Provider{},
+			w.options("tenant-a", "us", azure.WithAuthorityHost("https://login.microsoftonline.us"),
+				auth.WithSTSEndpoint(endpoint))...)
 		if ok && err != nil {
 			t.Error(err)
 		}
@@ -92,7 +104,8 @@ func TestTwoOptionsForOneAuthority(t *testing.T) {
 	}
 }
 
-// The setting of the provider comes before the environment's, the object's before both.
+// The setting of the provider comes before the environment's, the object's
+// before both.
 func TestPrecedenceOfAuthorities(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
@@ -104,14 +117,17 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 	if _, err := get(t, p, w.options("tenant-a", "us")...); err != nil {
 		t.Error(err)
 	}
-	if _, err := get(t, p, w.options("tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"))...); err != nil {
+	if _,
+		err := get(t, p,
+		w.options("tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"))...); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.chinacloudapi.cn/")
 	_, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
-	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
+	if _, err := get(t, &azure.Provider{},
+		w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
 		t.Errorf("an unknown authority of the controller: %v", err)
 	}
 	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
@@ -121,8 +137,10 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 func TestEnvironmentFile(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	file := writeFile(t, []byte(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://`+ownAuthority+`/","resourceManagerEndpoint":"https://`+ownManager+
-		`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
+	file := writeFile(t,
+		[]byte(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://`+ownAuthority+
+			`/","resourceManagerEndpoint":"https://`+ownManager+
+			`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
 	p := &azure.Provider{}
 	token, err := get(t, p, w.options("tenant-a", "own")...)
@@ -163,20 +181,23 @@ func TestEnvironmentFile(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "nothing")
 }
 
-// An environment file describes what differs from Microsoft's cloud. Its authority defaults to the public one.
+// An environment file describes what differs from Microsoft's cloud. Its
+// authority defaults to the public one.
 func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 	clearEnvironment(t)
-	for name, authority := range map[string]string{"left out": "", "named": `"activeDirectoryEndpoint":"https://login.microsoftonline.com/",`} {
+	for name, authority := range map[string]string{"left out": "",
+		"named": `"activeDirectoryEndpoint":"https://login.microsoftonline.com/",`} {
 		t.Run(name, func(t *testing.T) {
 			w := newClouds(t)
-			content := `{` + authority + `"resourceManagerEndpoint":"https://` + ownManager + `","tokenAudience":"https://` + ownManager +
-				`","containerRegistryDNSSuffix":"` + ownRegistry + `"}`
+			content := `{` + authority + `"resourceManagerEndpoint":"https://` + ownManager + `","tokenAudience":"https://` +
+				ownManager + `","containerRegistryDNSSuffix":"` + ownRegistry + `"}`
 			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(content)))
 			p := &azure.Provider{}
 			if url, err := p.TokenServiceURL(&provider.Options{}); err != nil || url != "https://login.microsoftonline.com" {
 				t.Errorf("the authority is %q, %v", url, err)
 			}
-			for registry, audience := range map[string]string{"tenanta.azurecr.io": azurename.RegistryAudience, "example." + ownRegistry: "https://" + ownManager} {
+			for registry, audience := range map[string]string{"tenanta.azurecr.io": azurename.RegistryAudience,
+				"example." + ownRegistry: "https://" + ownManager} {
 				if _, err := p.ParseArtifactRepository(registry+"/app", &provider.Options{}); err != nil {
 					t.Errorf("registry %s: %v", registry, err)
 				}
@@ -184,14 +205,16 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 					t.Errorf("registry %s: scopes %q", registry, scopes)
 				}
 			}
-			if _, err := auth.GetGitCredentials(t.Context(), p, w.options("tenant-a", "public", auth.WithGitURL(parseURL(t, "https://dev.azure.com/o/p/_git/r")))...); err != nil {
+			if _, err := auth.GetGitCredentials(t.Context(), p,
+				w.options("tenant-a", "public", auth.WithGitURL(parseURL(t, "https://dev.azure.com/o/p/_git/r")))...); err != nil {
 				t.Errorf("Azure DevOps: %v", err)
 			}
 		})
 	}
 }
 
-// A file that names nothing but its registries leaves the rest of Microsoft's cloud as it is.
+// A file that names nothing but its registries leaves the rest of Microsoft's
+// cloud as it is.
 func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
@@ -215,14 +238,17 @@ func registryScopes(t *testing.T, p *azure.Provider, host string) []string {
 	return opts.Scopes
 }
 
-// Entra ID compares audiences byte by byte. The scope of "https://arm.example/" is "https://arm.example//.default".
+// Entra ID compares audiences byte by byte. The scope of "https://arm.example/"
+// is "https://arm.example//.default".
 func TestTokenAudienceKeepsItsTrailingSlash(t *testing.T) {
 	clearEnvironment(t)
-	for audience, want := range map[string]string{"https://" + ownManager: "https://" + ownManager + "/.default", "https://" + ownManager + "/": "https://" + ownManager + "//.default"} {
+	for audience, want := range map[string]string{"https://" + ownManager: "https://" + ownManager + "/.default",
+		"https://" + ownManager + "/": "https://" + ownManager + "//.default"} {
 		t.Run(audience, func(t *testing.T) {
 			w, cloud := newClouds(t), privateCloud()
 			cloud.ResourceManagerAudience = audience
-			_, _ = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{cloud}}, w.options("tenant-a", "own", azure.WithAuthorityHost("https://"+ownAuthority))...)
+			_, _ = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{cloud}},
+				w.options("tenant-a", "own", azure.WithAuthorityHost("https://"+ownAuthority))...)
 			if calls := w.cloud.Log(); len(calls) == 0 || calls[0].Parameters["scope"] != want {
 				t.Errorf("the scope is not %q: %+v", want, calls)
 			}
@@ -230,17 +256,23 @@ func TestTokenAudienceKeepsItsTrailingSlash(t *testing.T) {
 	}
 }
 
-// The token of a ServiceAccount goes to no host that only looks like an authority.
+// The token of a ServiceAccount goes to no host that only looks like an
+// authority.
 func TestAuthoritiesThatAreRefused(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	for _, authority := range []string{
 		"https://evil.example", "https://login.microsoftonline.com.evil.example", "https://evillogin.microsoftonline.com",
-		"https://login.microsoftonline.com@evil.example", "https://evil.example/login.microsoftonline.com", "https://evil.example#login.microsoftonline.com",
-		"https://evil.example?login.microsoftonline.com", "https://login.microsoftonline.com:8443", "https://login.microsoftonline.com:", "http://login.microsoftonline.com",
-		"https:login.microsoftonline.com", "//login.microsoftonline.com", "login.microsoftonline.com", "https://login.microsoftonline.com/tenant",
-		"https://login.microsoftonline.com.", "https://login.microsoftonline.com//", "https://login.microsoftonline.com\\@evil.example", "https://login.microsoftonline.com%2eevil.example",
-		"https://", "https:///", " https://login.microsoftonline.com", "https://login.microsoftonline.com\n", "https://login。microsoftonline.com", "https://[::1]",
+		"https://login.microsoftonline.com@evil.example", "https://evil.example/login.microsoftonline.com",
+		"https://evil.example#login.microsoftonline.com",
+		"https://evil.example?login.microsoftonline.com", "https://login.microsoftonline.com:8443",
+		"https://login.microsoftonline.com:", "http://login.microsoftonline.com",
+		"https:login.microsoftonline.com", "//login.microsoftonline.com", "login.microsoftonline.com",
+		"https://login.microsoftonline.com/tenant",
+		"https://login.microsoftonline.com.", "https://login.microsoftonline.com//",
+		"https://login.microsoftonline.com\\@evil.example", "https://login.microsoftonline.com%2eevil.example",
+		"https://", "https:///", " https://login.microsoftonline.com", "https://login.microsoftonline.com\n",
+		"https://login。microsoftonline.com", "https://[::1]",
 		"https://login.microsoftonline.de", "https://" + ownAuthority,
 	} {
 		_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost(authority))
@@ -248,17 +280,21 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 		_, err = w.get(t, "tenant-a", "public", auth.WithSTSEndpoint(authority))
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "refused")
 	}
-	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"), auth.WithSTSEndpoint("https://login.microsoftonline.us"))
+	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"),
+		auth.WithSTSEndpoint("https://login.microsoftonline.us"))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
-	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}}, w.options("tenant-a", "public")...)
+	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}},
+		w.options("tenant-a", "public")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
 	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
-	if _, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
+	if _, err := w.get(t, "tenant-a", "public",
+		azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
 		t.Error(err)
 	}
 }
 
-// An object cannot have the controller's own secret sent to the authority of another cloud. The controller itself can.
+// An object cannot have the controller's own secret sent to the authority of
+// another cloud. The controller itself can.
 func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
@@ -268,7 +304,8 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
 	forObject := auth.WithOwner(object("tenant-b"))
 	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {
-		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host), azure.WithAuthorityHost("https://" + host)} {
+		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host),
+			azure.WithAuthorityHost("https://" + host)} {
 			_, err := w.controller(t, p, forObject, option)
 			testenv.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
 		}
@@ -306,9 +343,10 @@ func TestEachCloudHasAnAudienceOfItsOwn(t *testing.T) {
 		"private, of the provider": {clouds: private, ours: own, want: own},
 		"private, set": {clouds: []azure.Cloud{{AuthorityHost: own + ":8443", Audience: "api://contoso"}},
 			authority: own + ":8443", want: "api://contoso"},
-		"private, the provider's audience":   {clouds: private, audience: "api://x", authority: own, want: own},
-		"public, the provider's audience":    {clouds: private, audience: "api://x", authority: public, want: "api://x"},
-		"public, not the provider's":         {clouds: private, ours: own, audience: "api://x", authority: public, want: entra},
+		"private, the provider's audience": {clouds: private, audience: "api://x", authority: own, want: own},
+		"public, the provider's audience":  {clouds: private, audience: "api://x", authority: public, want: "api://x"},
+		"public, not the provider's": {clouds: private, ours: own, audience: "api://x", authority: public,
+			want: entra},
 		"a genuine host that is listed":      {clouds: listed, authority: public, want: entra},
 		"of a file":                          {file: file, want: own},
 		"of a file, the provider's audience": {audience: "api://x", file: file, want: "api://x"},
@@ -372,7 +410,8 @@ func TestAudienceOfTheProvider(t *testing.T) {
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:app", Audience: "api://AzureADTokenExchangeUSGov"})
-	if _, err := get(t, &azure.Provider{Audience: "api://AzureADTokenExchangeUSGov"}, w.options("tenant-a", "app")...); err != nil {
+	if _, err := get(t, &azure.Provider{Audience: "api://AzureADTokenExchangeUSGov"},
+		w.options("tenant-a", "app")...); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,8 +11,9 @@ import (
 
 const opCluster = "get access to the cluster"
 
-// GetAccessTokenOptionsForCluster returns the scope of AKS and, for a cluster by its name, the scope of the cloud's Azure Resource
-// Manager. A call without the name needs address and certificate authority.
+// GetAccessTokenOptionsForCluster returns the scope of AKS and, for a cluster
+// by its name, the scope of the cloud's Azure Resource Manager. A call without
+// the name needs address and certificate authority.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
@@ -20,8 +21,9 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (prov
 	}
 	if opts.ClusterResource == "" {
 		if opts.ClusterAddress == "" || opts.CAData == "" {
-			return provider.ClusterAccess{}, self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
-				"two of the cluster, its address and its certificate authority are needed")
+			return provider.ClusterAccess{},
+				self.Misconfigured("set the cluster's resource ID, or both its address and its certificate authority",
+					"two of the cluster, its address and its certificate authority are needed")
 		}
 		return provider.ClusterAccess{AccessTokens: e.clusterScopes[:1:1]}, nil
 	}
@@ -46,9 +48,10 @@ func parseCluster(id string) (azurename.Cluster, error) {
 	return cluster, nil
 }
 
-// NewRESTConfig returns access to an AKS cluster with Microsoft Entra integration. The bearer token is the access token for
-// AKS.
-func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
+// NewRESTConfig returns access to an AKS cluster with Microsoft Entra
+// integration. The bearer token is the access token for AKS.
+func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
+	opts *provider.Options) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err
@@ -83,7 +86,8 @@ type foundCluster struct {
 	ca        []byte
 }
 
-// choose implements the rule of RFC-0010, "API Changes": a given address has to be one of the cluster's.
+// choose implements the rule of RFC-0010, "API Changes": a given address has to
+// be one of the cluster's.
 func (c *foundCluster) choose(address string) (string, error) {
 	if address == "" {
 		return c.addresses[0], nil

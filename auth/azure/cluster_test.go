@@ -42,7 +42,8 @@ func newCA() string {
 }
 
 func cluster() cloudtest.AzureCluster {
-	return cloudtest.AzureCluster{Tenant: tenantID, Users: []string{clientA}, Addresses: []string{address}, CA: []byte(clusterCA),
+	return cloudtest.AzureCluster{Tenant: tenantID, Users: []string{clientA}, Addresses: []string{address},
+		CA:          []byte(clusterCA),
 		PrivateFQDN: "my-cluster-abc.0123.privatelink.westeurope.azmk8s.io"}
 }
 
@@ -55,7 +56,8 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(content)
 }
 
-func (w *environment) restConfig(t testing.TB, p *azure.Provider, name string, more ...auth.Option) (*auth.RESTConfig, error) {
+func (w *environment) restConfig(t testing.TB, p *azure.Provider, name string,
+	more ...auth.Option) (*auth.RESTConfig, error) {
 	t.Helper()
 	return auth.GetRESTConfig(t.Context(), p, w.options("tenant-a", name, more...)...)
 }
@@ -69,12 +71,18 @@ func TestCluster(t *testing.T) {
 		host, ca string
 		calls    int // of Azure Resource Manager
 	}{
-		"name":                    {[]auth.Option{auth.WithClusterResource(clusterID)}, address, clusterCA, 2},
-		"name in other case":      {[]auth.Option{auth.WithClusterResource(strings.ToLower(clusterID))}, address, clusterCA, 2},
-		"name and address":        {[]auth.Option{auth.WithClusterResource(clusterID), auth.WithClusterAddress(address)}, address, clusterCA, 2},
-		"name and its other name": {[]auth.Option{auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://my-cluster-abc.0123.privatelink.westeurope.azmk8s.io:443")}, "https://my-cluster-abc.0123.privatelink.westeurope.azmk8s.io:443", clusterCA, 2},
-		"name and CA":             {[]auth.Option{auth.WithClusterResource(clusterID), auth.WithCAData(otherCA)}, address, otherCA, 2},
-		"address and CA":          {[]auth.Option{auth.WithClusterAddress("https://10.0.0.1:443"), auth.WithCAData(otherCA)}, "https://10.0.0.1:443", otherCA, 0},
+		"name": {[]auth.Option{auth.WithClusterResource(clusterID)}, address, clusterCA, 2},
+		"name in other case": {[]auth.Option{auth.WithClusterResource(strings.ToLower(clusterID))}, address,
+			clusterCA, 2},
+		"name and address": {[]auth.Option{auth.WithClusterResource(clusterID), auth.WithClusterAddress(address)},
+			address, clusterCA, 2},
+		"name and its other name": {[]auth.Option{auth.WithClusterResource(clusterID),
+			auth.WithClusterAddress("https://my-cluster-abc.0123.privatelink.westeurope.azmk8s.io:443")},
+			"https://my-cluster-abc.0123.privatelink.westeurope.azmk8s.io:443", clusterCA, 2},
+		"name and CA": {[]auth.Option{auth.WithClusterResource(clusterID), auth.WithCAData(otherCA)}, address,
+			otherCA, 2},
+		"address and CA": {[]auth.Option{auth.WithClusterAddress("https://10.0.0.1:443"), auth.WithCAData(otherCA)},
+			"https://10.0.0.1:443", otherCA, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.cloud.Calls("arm", "")
@@ -121,7 +129,8 @@ func TestClustersOfOtherClouds(t *testing.T) {
 		}
 	}
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "https://" + ownAuthority}}}
-	_, err := w.restConfig(t, p, "own", auth.WithClusterResource(clusterID), azure.WithAuthorityHost("https://"+ownAuthority))
+	_, err := w.restConfig(t, p, "own", auth.WithClusterResource(clusterID),
+		azure.WithAuthorityHost("https://"+ownAuthority))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds", "address and CA")
 }
 
@@ -141,31 +150,65 @@ func TestClusterThatIsRefused(t *testing.T) {
 		reason  provider.Reason
 		want    []string
 	}{
-		"being created": {cluster: change(func(c *cloudtest.AzureCluster) { c.ProvisioningState = "Creating" }), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
-		"no kubeconfig": {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses, c.FQDN = nil, "x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
-		"no names":      {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses, c.PrivateFQDN = nil, "" }), reason: auth.ErrUnavailable, want: []string{"no address"}},
-		"no CA":         {cluster: change(func(c *cloudtest.AzureCluster) { c.CA = nil }), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
-		"bad PEM":       {cluster: change(func(c *cloudtest.AzureCluster) { c.CA = []byte("x") }), reason: auth.ErrUnavailable, want: []string{"PEM"}},
+		"being created": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.ProvisioningState = "Creating"
+		}), reason: auth.ErrUnavailable, want: []string{"being created", clusterID}},
+		"no kubeconfig": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.Addresses, c.FQDN = nil, "x.azmk8s.io"
+		}), reason: auth.ErrUnavailable, want: []string{"kubeconfig"}},
+		"no names": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.Addresses, c.PrivateFQDN = nil, ""
+		}), reason: auth.ErrUnavailable, want: []string{"no address"}},
+		"no CA": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.CA = nil
+		}), reason: auth.ErrUnavailable, want: []string{"certificate authority"}},
+		"bad PEM": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.CA = []byte("x")
+		}), reason: auth.ErrUnavailable, want: []string{"PEM"}},
 		"no certificate": {cluster: change(func(c *cloudtest.AzureCluster) {
 			c.CA = []byte("-----BEGIN CERTIFICATE-----\nZmFrZQ==\n-----END CERTIFICATE-----\n")
 		}), reason: auth.ErrUnavailable, want: []string{"PEM"}},
-		"http":                {cluster: change(func(c *cloudtest.AzureCluster) { c.Addresses[0] = "http://x.azmk8s.io" }), reason: auth.ErrUnavailable, want: []string{`"http://x.azmk8s.io"`}},
-		"no Entra":            {cluster: change(func(c *cloudtest.AzureCluster) { c.WithoutEntra = true }), reason: auth.ErrMisconfigured, want: []string{"aadProfile", "--enable-aad"}},
-		"not allowed":         {cluster: change(func(c *cloudtest.AzureCluster) { c.Users = nil }), reason: auth.ErrDenied, want: []string{"AuthorizationFailed", "Azure Kubernetes Service Cluster User Role"}},
-		"other tenant":        {cluster: change(func(c *cloudtest.AzureCluster) { c.Tenant = usTenant }), reason: auth.ErrMisconfigured, want: []string{"InvalidAuthenticationTokenTenant", azure.TenantIDAnnotation}},
-		"other address":       {cluster: cluster(), opt: auth.WithClusterAddress("https://evil.example:443"), reason: auth.ErrMisconfigured, want: []string{`"https://evil.example:443"`, address}},
-		"no such cluster":     {cluster: cluster(), opt: auth.WithClusterResource(clusterID + "2"), reason: auth.ErrMisconfigured, want: []string{"ResourceNotFound", "resource ID"}},
-		"throttled":           {cluster: cluster(), fault: cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow down", RetryAfter: "60"}, reason: auth.ErrThrottled, want: []string{"slow down"}},
-		"HTML":                {cluster: cluster(), fault: cloudtest.Fault{Body: "<html>"}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
-		"empty object":        {cluster: cluster(), fault: cloudtest.Fault{Body: "{}"}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
-		"null of aadProfile":  {cluster: cluster(), fault: cloudtest.Fault{Body: `{"properties":{"aadProfile":null}}`}, reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
-		"10 MB":               {cluster: cluster(), fault: cloudtest.Fault{Body: "{" + strings.Repeat(" ", 10<<20)}, reason: auth.ErrUnavailable, want: []string{"larger than"}},
-		"address alone":       {opt: auth.WithClusterAddress(address), reason: auth.ErrMisconfigured, want: []string{"two of"}},
-		"redirect":            {cluster: cluster(), fault: cloudtest.Fault{Redirect: "https://evil.example/"}, reason: auth.ErrUnavailable, want: []string{"redirect"}},
-		"kubeconfig is none":  {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"e1s="}]}`}, reason: auth.ErrUnavailable, want: []string{"malformed"}},
-		"kubeconfig no base":  {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"!"}]}`}, reason: auth.ErrUnavailable, want: []string{"JSON"}},
-		"no kubeconfigs":      {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{}`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
-		"kubeconfigs is null": {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `null`}, reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
+		"http": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.Addresses[0] = "http://x.azmk8s.io"
+		}), reason: auth.ErrUnavailable, want: []string{`"http://x.azmk8s.io"`}},
+		"no Entra": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.WithoutEntra = true
+		}), reason: auth.ErrMisconfigured, want: []string{"aadProfile", "--enable-aad"}},
+		"not allowed": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.Users = nil
+		}), reason: auth.ErrDenied, want: []string{"AuthorizationFailed", "Azure Kubernetes Service Cluster User Role"}},
+		"other tenant": {cluster: change(func(c *cloudtest.AzureCluster) {
+			c.Tenant = usTenant
+		}), reason: auth.ErrMisconfigured, want: []string{"InvalidAuthenticationTokenTenant", azure.TenantIDAnnotation}},
+		"other address": {cluster: cluster(), opt: auth.WithClusterAddress("https://evil.example:443"),
+			reason: auth.ErrMisconfigured, want: []string{`"https://evil.example:443"`, address}},
+		"no such cluster": {cluster: cluster(), opt: auth.WithClusterResource(clusterID + "2"),
+			reason: auth.ErrMisconfigured, want: []string{"ResourceNotFound", "resource ID"}},
+		"throttled": {cluster: cluster(),
+			fault:  cloudtest.Fault{Status: 429, Code: "TooManyRequests", Message: "slow down", RetryAfter: "60"},
+			reason: auth.ErrThrottled, want: []string{"slow down"}},
+		"HTML": {cluster: cluster(), fault: cloudtest.Fault{Body: "<html>"}, reason: auth.ErrUnavailable,
+			want: []string{"JSON"}},
+		"empty object": {cluster: cluster(), fault: cloudtest.Fault{Body: "{}"}, reason: auth.ErrMisconfigured,
+			want: []string{"aadProfile"}},
+		"null of aadProfile": {cluster: cluster(), fault: cloudtest.Fault{Body: `{"properties":{"aadProfile":null}}`},
+			reason: auth.ErrMisconfigured, want: []string{"aadProfile"}},
+		"10 MB": {cluster: cluster(), fault: cloudtest.Fault{Body: "{" + strings.Repeat(" ", 10<<20)},
+			reason: auth.ErrUnavailable, want: []string{"larger than"}},
+		"address alone": {opt: auth.WithClusterAddress(address), reason: auth.ErrMisconfigured,
+			want: []string{"two of"}},
+		"redirect": {cluster: cluster(), fault: cloudtest.Fault{Redirect: "https://evil.example/"},
+			reason: auth.ErrUnavailable, want: []string{"redirect"}},
+		"kubeconfig is none": {cluster: cluster(),
+			fault:  cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"e1s="}]}`},
+			reason: auth.ErrUnavailable, want: []string{"malformed"}},
+		"kubeconfig no base": {cluster: cluster(),
+			fault:  cloudtest.Fault{Action: "listClusterUserCredential", Body: `{"kubeconfigs":[{"value":"!"}]}`},
+			reason: auth.ErrUnavailable, want: []string{"JSON"}},
+		"no kubeconfigs": {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `{}`},
+			reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
+		"kubeconfigs is null": {cluster: cluster(), fault: cloudtest.Fault{Action: "listClusterUserCredential", Body: `null`},
+			reason: auth.ErrUnavailable, want: []string{"no kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.cloud.Azure().SetCluster(clusterID, tc.cluster)
@@ -194,25 +237,33 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 	const good = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 	p := &azure.Provider{}
 	for _, id := range []string{
-		"c", "/", good + "/", good[1:], "https://management.azure.com" + good, good + "?api-version=1", good + "#x", good + "/../d", good + "\n", " " + good,
-		strings.Replace(good, "0b1f6471", "../../..", 1), strings.Replace(good, "0b1f6471-", "", 1), strings.Replace(good, "/g/", "//", 1), strings.Replace(good, "/g/", "/../", 1),
-		strings.Replace(good, "/g/", "/g./", 1), strings.Replace(good, "/g/", "/a b/", 1), strings.Replace(good, "/g/", "/a%2fb/", 1), strings.Replace(good, "/g/", "/"+strings.Repeat("a", 91)+"/", 1),
-		strings.Replace(good, "Clusters/c", "Clusters/", 1), strings.Replace(good, "Clusters/c", "Clusters/-c", 1), strings.Replace(good, "Clusters/c", "Clusters/"+strings.Repeat("c", 64), 1),
-		strings.Replace(good, "managedClusters", "fleets", 1), strings.Replace(good, "Microsoft.ContainerService", "Microsoft.Evil", 1), strings.Repeat(good, 100),
+		"c", "/", good + "/", good[1:], "https://management.azure.com" + good, good + "?api-version=1", good + "#x",
+		good + "/../d", good + "\n", " " + good,
+		strings.Replace(good, "0b1f6471", "../../..", 1), strings.Replace(good, "0b1f6471-", "", 1),
+		strings.Replace(good, "/g/", "//", 1), strings.Replace(good, "/g/", "/../", 1),
+		strings.Replace(good, "/g/", "/g./", 1), strings.Replace(good, "/g/", "/a b/", 1),
+		strings.Replace(good, "/g/", "/a%2fb/", 1), strings.Replace(good, "/g/", "/"+strings.Repeat("a", 91)+"/", 1),
+		strings.Replace(good, "Clusters/c", "Clusters/", 1), strings.Replace(good, "Clusters/c", "Clusters/-c", 1),
+		strings.Replace(good, "Clusters/c", "Clusters/"+strings.Repeat("c", 64), 1),
+		strings.Replace(good, "managedClusters", "fleets", 1),
+		strings.Replace(good, "Microsoft.ContainerService", "Microsoft.Evil", 1), strings.Repeat(good, 100),
 		"arn:aws:eks:eu-central-1:123456789012:cluster/c",
 	} {
 		_, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: id})
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "resource ID of an AKS cluster")
 	}
-	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil || len(access.AccessTokens) != 2 {
+	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil ||
+		len(access.AccessTokens) != 2 {
 		t.Errorf("%d, %v", len(access.AccessTokens), err)
 	}
 }
 
-// The name has no use where address and CA are known: one of the three is a mistake.
+// The name has no use where address and CA are known: one of the three is a
+// mistake.
 func TestClusterByAllThreeIsRefused(t *testing.T) {
 	w := newEnvironment(t)
-	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithClusterAddress("https://10.0.0.1"),
+	_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID),
+		auth.WithClusterAddress("https://10.0.0.1"),
 		auth.WithCAData(string(w.cloud.CA())))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// tokenFile writes the token that the webhook of Entra Workload ID mounts into a pod.
+// tokenFile writes the token that the webhook of Entra Workload ID mounts into
+// a pod.
 func (w *environment) tokenFile(t *testing.T) string { return w.mountToken(t, azure.DefaultAudience) }
 
 func (w *environment) mountToken(t *testing.T, audience string) string {
@@ -45,7 +46,8 @@ func writeFile(t *testing.T, content []byte) (name string) {
 	return name
 }
 
-// configure sets the tenant and the client ID of the controller, and an environment variable of its credential.
+// configure sets the tenant and the client ID of the controller, and an
+// environment variable of its credential.
 func configure(t *testing.T, tenant, clientID, name, value string) {
 	t.Helper()
 	t.Setenv("AZURE_TENANT_ID", tenant)
@@ -53,7 +55,8 @@ func configure(t *testing.T, tenant, clientID, name, value string) {
 	t.Setenv(name, value)
 }
 
-func (w *environment) controller(t *testing.T, p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
+func (w *environment) controller(t *testing.T, p *azure.Provider,
+	more ...auth.Option) (cloudtest.AzureIdentity, error) {
 	t.Helper()
 	token, err := get(t, p, append([]auth.Option{auth.WithHTTPClient(w.http)}, more...)...)
 	if err != nil {
@@ -75,14 +78,16 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" || id.Audience != "https://management.azure.com" {
+		if id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" ||
+			id.Audience != "https://management.azure.com" {
 			t.Errorf("got a token of %+v", id)
 		}
 		if n := w.cloud.Calls("entra", "token"); n != want {
 			t.Errorf("%d exchanges for %d tokens", n, want)
 		}
 	}
-	if id, err := w.controller(t, p, auth.WithScopes("https://storage.azure.com/.default")); err != nil || id.Audience != "https://storage.azure.com" {
+	if id, err := w.controller(t, p, auth.WithScopes("https://storage.azure.com/.default")); err != nil ||
+		id.Audience != "https://storage.azure.com" {
 		t.Errorf("%+v, %v", id, err)
 	}
 	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
@@ -130,7 +135,8 @@ func TestControllerWithCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "controller"}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "controller"},
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +149,8 @@ func TestControllerWithCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	content := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	file := writeFile(t, content)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
@@ -224,9 +231,9 @@ func TestControllerCancel(t *testing.T) {
 	hangsAt("token", "/oauth2/v2.0/token")
 }
 
-// unhurried has the environment's client wait for the metadata service for ever.
-// Where there is one, it answers within the second that the provider gives it,
-// but this machine may be busy.
+// unhurried has the environment's client wait for the metadata service for
+// ever. Where there is one, it answers within the second that the provider
+// gives it, but this machine may be busy.
 func (w *environment) unhurried() {
 	next := w.http.Transport
 	w.http = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -239,8 +246,8 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	w.unhurried()
 	_, err := w.controller(t, &azure.Provider{})
-	testenv.CheckError(t, err, auth.ErrMisconfigured, "azure: find own Azure credentials", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE",
-		"knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "azure: find own Azure credentials", "AZURE_CLIENT_SECRET",
+		"AZURE_FEDERATED_TOKEN_FILE", "knows no identity", "name a ServiceAccount", "azure.workload.identity/use")
 	nowhere := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != "169.254.169.254" || r.URL.Scheme != "http" {
 			t.Errorf("%s was asked", r.URL)
@@ -249,7 +256,9 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	})}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(nowhere))
 	testenv.CheckError(t, err, auth.ErrUnavailable, "there is no metadata service")
-	hotspot := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, 400, "<html>"), nil })}
+	hotspot := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		return respond(r, 400, "<html>"), nil
+	})}
 	_, err = get(t, &azure.Provider{}, auth.WithHTTPClient(hotspot))
 	testenv.CheckError(t, err, auth.ErrUnavailable, "knows no identity")
 }
@@ -264,15 +273,21 @@ func TestControllerWhenEntraFails(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"throttled":             {cloudtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},
-		"down":                  {cloudtest.Fault{Action: "token", Status: 503, Code: "temporarily_unavailable"}, auth.ErrUnavailable, "HTTP 503"},
-		"redirect":              {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":                   {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
-		"HTML as configuration": {cloudtest.Fault{Action: "openid-configuration", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
-		"HTML as token":         {cloudtest.Fault{Action: "token", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
-		"10 MB":                 {cloudtest.Fault{Action: "token", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"no such tenant":        {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: "AADSTS90002: Tenant 'x' not found."}, auth.ErrMisconfigured, "AADSTS90002"},
-		"refused":               {cloudtest.Fault{Action: "token", Status: 401, Code: "invalid_client", Message: "AADSTS700213: no"}, auth.ErrDenied, "AADSTS700213"},
+		"throttled": {cloudtest.Fault{Action: "token", Status: 429, Code: "temporarily_unavailable",
+			Message: "AADSTS90055: slow down"}, auth.ErrThrottled, "AADSTS90055"},
+		"down": {cloudtest.Fault{Action: "token", Status: 503, Code: "temporarily_unavailable"},
+			auth.ErrUnavailable, "HTTP 503"},
+		"redirect": {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"cut":      {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"HTML as configuration": {cloudtest.Fault{Action: "openid-configuration", Body: "<html>"}, auth.ErrUnavailable,
+			"workload identity"},
+		"HTML as token": {cloudtest.Fault{Action: "token", Body: "<html>"}, auth.ErrUnavailable, "workload identity"},
+		"10 MB": {cloudtest.Fault{Action: "token", Body: "{" + strings.Repeat(" ", 10<<20)},
+			auth.ErrUnavailable, "larger than"},
+		"no such tenant": {cloudtest.Fault{Status: 400, Code: "invalid_request",
+			Message: "AADSTS90002: Tenant 'x' not found."}, auth.ErrMisconfigured, "AADSTS90002"},
+		"refused": {cloudtest.Fault{Action: "token", Status: 401, Code: "invalid_client",
+			Message: "AADSTS700213: no"}, auth.ErrDenied, "AADSTS700213"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &azure.Provider{}
@@ -345,10 +360,12 @@ func TestCommandLineTools(t *testing.T) {
 	}
 }
 
-// The answers of the metadata service during an update and under load are transient.
+// The answers of the metadata service during an update and under load are
+// transient.
 func TestMetadataServiceDuringAnUpdate(t *testing.T) {
 	clearEnvironment(t)
-	for status, reason := range map[int]provider.Reason{404: auth.ErrUnavailable, 408: auth.ErrUnavailable, 410: auth.ErrUnavailable, 429: auth.ErrThrottled, 500: auth.ErrUnavailable} {
+	for status, reason := range map[int]provider.Reason{404: auth.ErrUnavailable, 408: auth.ErrUnavailable,
+		410: auth.ErrUnavailable, 429: auth.ErrThrottled, 500: auth.ErrUnavailable} {
 		for _, id := range []string{"", clientA} {
 			t.Setenv("AZURE_CLIENT_ID", id)
 			synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package azure turns ServiceAccounts into credentials of Microsoft Azure: through the federated credentials of an
-// application or a managed identity for a ServiceAccount (Microsoft Entra Workload ID), and through the SDK's own
+// Package azure turns ServiceAccounts into credentials of Microsoft Azure:
+// through the federated credentials of an application or a managed identity for
+// a ServiceAccount (Microsoft Entra Workload ID), and through the SDK's own
 // credentials for the controller itself.
 //
 // A tenant names the application or managed identity on a ServiceAccount:
@@ -53,10 +54,10 @@
 //
 // # Registries, clusters, Git
 //
-// auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io, its replicas
-// <registry>.<region>.geo.azurecr.io, and the registries of the other clouds.
-// The identity needs the role AcrPull, or Container Registry Repository Reader
-// in a registry with ABAC repository permissions.
+// auth.GetArtifactRegistryCredentials accepts <registry>.azurecr.io, its
+// replicas <registry>.<region>.geo.azurecr.io, and the registries of the other
+// clouds. The identity needs the role AcrPull, or Container Registry Repository
+// Reader in a registry with ABAC repository permissions.
 //
 // auth.GetRESTConfig accepts AKS clusters with Microsoft Entra integration by
 // their resource ID. The identity needs the role Azure Kubernetes Service
@@ -69,5 +70,6 @@
 //
 // # Scopes
 //
-// Access tokens have the scopes of auth.WithScopes, else that of Azure Resource Manager. A token has one resource.
+// Access tokens have the scopes of auth.WithScopes, else that of Azure Resource
+// Manager. A token has one resource.
 package azure

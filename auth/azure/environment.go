@@ -27,14 +27,14 @@ type Cloud struct {
 	// Manager. Empty: its address. A trailing slash counts.
 	ResourceManagerAudience string
 	// RegistrySuffix is the domain of its container registries, such as
-	// "azurecr.region.example". Optional. They receive tokens for Azure Resource
-	// Manager, so with an authority of Microsoft's set ResourceManagerAudience or
-	// ResourceManagerEndpoint too.
+	// "azurecr.region.example". Optional. They receive tokens for Azure
+	// Resource Manager, so with an authority of Microsoft's set
+	// ResourceManagerAudience or ResourceManagerEndpoint too.
 	RegistrySuffix string
 	// Audience is the audience of the ServiceAccount tokens that AuthorityHost
 	// receives. Empty: AuthorityHost, or the audience of Microsoft's cloud if
-	// the authority is Microsoft's. The operator of a cloud can use such a token
-	// wherever its audience is trusted, so give each cloud another one.
+	// the authority is Microsoft's. The operator of a cloud can use such a
+	// token wherever its audience is trusted, so give each cloud another one.
 	Audience string
 }
 
@@ -73,7 +73,8 @@ func scope(audience string) []provider.Option {
 	return []provider.Option{func(o *provider.Options) { o.Scopes = scopes }}
 }
 
-// surroundings hold what a Provider learns once from its fields and from the environment.
+// surroundings hold what a Provider learns once from its fields and from the
+// environment.
 type surroundings struct {
 	tenant       string // AZURE_TENANT_ID
 	environments []*environment
@@ -101,7 +102,8 @@ func (p *Provider) learn() *surroundings {
 	return &p.learned
 }
 
-// findEnvironments puts private clouds first: they may use the authority of a public one.
+// findEnvironments puts private clouds first: they may use the authority of a
+// public one.
 func (s *surroundings) findEnvironments(p *Provider) error {
 	for i, c := range azurename.Clouds() {
 		e := &environment{name: c.Name, authorities: c.Authorities, management: c.ManagementHost,
@@ -121,7 +123,8 @@ func (s *surroundings) findEnvironments(p *Provider) error {
 	if path := os.Getenv("AZURE_ENVIRONMENT_FILEPATH"); path != "" {
 		var err error
 		if file, err = s.environmentFile(path, cmp.Or(authority, publicAuthority)); err != nil {
-			return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names", "%v", err)
+			return self.Misconfigured("correct the file that the environment variable AZURE_ENVIRONMENT_FILEPATH names",
+				"%v", err)
 		}
 		private = append(private, file)
 	}
@@ -197,7 +200,8 @@ func (s *surroundings) private(c Cloud) (*environment, error) {
 	return e, nil
 }
 
-// environmentFile reads the description of a private cloud. The given authority is the default.
+// environmentFile reads the description of a private cloud. The given authority
+// is the default.
 func (s *surroundings) environmentFile(path, authority string) (*environment, error) {
 	content, err := input.ReadFile(path)
 	if err != nil {
@@ -212,7 +216,9 @@ func (s *surroundings) environmentFile(path, authority string) (*environment, er
 	if err := json.Unmarshal(content, &document); err != nil {
 		return nil, fmt.Errorf("the file %q is not a JSON object that describes a cloud", path)
 	}
-	e, err := s.private(Cloud{AuthorityHost: cmp.Or(document.ActiveDirectoryEndpoint, authority), ResourceManagerEndpoint: document.ResourceManagerEndpoint,
+	e,
+		err := s.private(Cloud{AuthorityHost: cmp.Or(document.ActiveDirectoryEndpoint, authority),
+		ResourceManagerEndpoint: document.ResourceManagerEndpoint,
 		ResourceManagerAudience: document.TokenAudience, RegistrySuffix: document.ContainerRegistryDNSSuffix})
 	if err != nil {
 		return nil, fmt.Errorf("the file %q: %w", path, err)
@@ -245,7 +251,8 @@ func (p *Provider) environmentOf(opts *provider.Options) (*environment, string, 
 	}
 	if named != opts.STSEndpoint && opts.STSEndpoint != "" {
 		if other, err := parseAuthority("authority", opts.STSEndpoint); err != nil || other != host {
-			return nil, "", self.Misconfigured("leave one out", "the authority host and the STS endpoint name different authorities").
+			return nil, "", self.Misconfigured("leave one out",
+				"the authority host and the STS endpoint name different authorities").
 				About("azure.WithAuthorityHost", "auth.WithSTSEndpoint")
 		}
 	}

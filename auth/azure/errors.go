@@ -25,7 +25,8 @@ func refused(answer transport.Answer, operation, requestID string, secrets ...st
 	return e
 }
 
-// entraError is an error of the token endpoint (RFC 6749, section 5.2, with additions). It may quote the request.
+// entraError is an error of the token endpoint (RFC 6749, section 5.2, with
+// additions). It may quote the request.
 type entraError struct {
 	Kind        string `json:"error"`
 	Description string `json:"error_description"`
@@ -66,7 +67,8 @@ func (e *entraError) number() int {
 	return e.Codes[0]
 }
 
-// message leaves out the parts that differ at every try, because conditions hold it.
+// message leaves out the parts that differ at every try, because conditions
+// hold it.
 func (e *entraError) message() string {
 	_, text := aadsts(e.Description)
 	for _, changing := range []string{"Trace ID:", "Correlation ID:", "Timestamp:", "Current time:"} {
@@ -126,7 +128,8 @@ const (
 	certificateNotKnown = 700027
 )
 
-// isTemporaryNumber recognizes the numbers that Microsoft documents as temporary, and failures of its own services.
+// isTemporaryNumber recognizes the numbers that Microsoft documents as
+// temporary, and failures of its own services.
 func isTemporaryNumber(number int) bool {
 	switch number {
 	case 50000, // TokenIssuanceError: there is an issue with the sign-in service
@@ -142,10 +145,12 @@ func isTemporaryNumber(number int) bool {
 	return false
 }
 
-// statusCancelled is the status of some gateways for a request that was cut short.
+// statusCancelled is the status of some gateways for a request that was cut
+// short.
 const statusCancelled = 499
 
-// isTemporary recognizes statuses after which another try may succeed. Throttling has a reason of its own.
+// isTemporary recognizes statuses after which another try may succeed.
+// Throttling has a reason of its own.
 func isTemporary(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, statusCancelled:
@@ -162,7 +167,8 @@ func reasonOf(status, number int, kind string) (provider.Reason, string) {
 	case issuerUnreachable, issuerBroken, issuerBrokenToo, keyNotPublished:
 		return auth.ErrUnavailable, reachable
 	case notWithinTime:
-		return auth.ErrUnavailable, "check the clock of the cluster's control plane: Azure finds a new token expired, or not valid yet"
+		return auth.ErrUnavailable,
+			"check the clock of the cluster's control plane: Azure finds a new token expired, or not valid yet"
 	case noSuchApplication:
 		return auth.ErrMisconfigured, "use the client ID (not the object or resource ID) of an identity of that tenant"
 	case noSuchTenant, badTenant:
@@ -240,7 +246,8 @@ func exchangeError(answer entraAnswer, tenant, clientID string, audiences []stri
 	return e
 }
 
-// explainFederation names the part of a federated credential that does not match.
+// explainFederation names the part of a federated credential that does not
+// match.
 func explainFederation(e *auth.Error, clientID, subject, issuer string, audiences []string) {
 	number, _ := aadsts(e.Code)
 	switch number {

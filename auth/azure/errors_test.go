@@ -36,40 +36,66 @@ func TestErrorsOfEntra(t *testing.T) {
 		reason provider.Reason
 		want   []string
 	}{
-		"no federation":       {refusal(401, "invalid_client", "AADSTS70025: The client 'x' has no configured federated identity credentials."), auth.ErrDenied, []string{"add a federated credential"}},
-		"case":                {refusal(401, "invalid_client", "AADSTS7002138: No matching"), auth.ErrDenied, []string{"upper and lower case"}},
-		"no application":      {refusal(400, "unauthorized_client", "AADSTS700016: Application with identifier 'x' was not found in the directory 'Contoso'."), auth.ErrMisconfigured, []string{"client ID", "object or resource ID"}},
-		"no tenant":           {refusal(400, "invalid_request", "AADSTS90002: Tenant 'x' not found."), auth.ErrMisconfigured, []string{"authority host"}},
-		"bad tenant":          {refusal(400, "invalid_request", "AADSTS900023: Specified tenant identifier"), auth.ErrMisconfigured, []string{"correct the tenant"}},
-		"no resource":         {refusal(400, "invalid_resource", "AADSTS500011: The resource principal named x was not found"), auth.ErrMisconfigured, []string{"/.default"}},
-		"time":                {refusal(401, "invalid_client", "AADSTS700024: Client assertion is not within its valid time range. Current time: 2024-06-04T11:40:28.3451933Z, assertion"), auth.ErrUnavailable, []string{"clock", "valid time range. (HTTP"}},
-		"key":                 {refusal(401, "invalid_client", "AADSTS7000272: The certificate with identifier  used to sign"), auth.ErrUnavailable, []string{"publish the current keys"}},
-		"issuer not reached":  {refusal(400, "invalid_request", "AADSTS90061: Request to External OIDC endpoint failed."), auth.ErrUnavailable, []string{"discovery document"}},
-		"issuer not reached2": {refusal(400, "invalid_request", "AADSTS501661: Request to External OIDC endpoint failed."), auth.ErrUnavailable, []string{"discovery document"}},
-		"no role":             {refusal(400, "invalid_grant", "AADSTS501051: Application 'x' is not assigned to a role"), auth.ErrDenied, []string{"role"}},
-		"unknown number":      {refusal(401, "invalid_client", "AADSTS53003: Access has been blocked by Conditional Access policies."), auth.ErrDenied, []string{"AADSTS53003"}},
-		"no number":           {refusal(400, "invalid_client", "nothing that we know"), auth.ErrDenied, []string{"invalid_client", "nothing that we know"}},
-		"scope":               {refusal(400, "invalid_scope", "no"), auth.ErrMisconfigured, []string{"invalid_scope"}},
-		"throttled":           {cloudtest.Fault{Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: slow down", RetryAfter: "30"}, auth.ErrThrottled, []string{"HTTP 429"}},
-		"loop":                {refusal(400, "invalid_grant", "AADSTS50196: The server terminated an operation because it encountered a client request loop."), auth.ErrThrottled, nil},
-		"down":                {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."), auth.ErrUnavailable, []string{"HTTP 503"}},
-		"cut":                 {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
-		"redirect":            {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable, []string{"redirect", "login.microsoftonline.com"}},
-		"HTML":                {cloudtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
-		"HTML 403":            {cloudtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable, []string{"not one of Microsoft Entra ID"}},
-		"empty":               {body(""), auth.ErrUnavailable, []string{"JSON object"}},
-		"null":                {body("null"), auth.ErrUnavailable, []string{"JSON object"}},
-		"list":                {body("[]"), auth.ErrUnavailable, []string{"JSON object"}},
-		"10 MB":               {body(`{"access_token":"` + strings.Repeat("x", 10<<20) + `"}`), auth.ErrUnavailable, []string{"larger than"}},
-		"no token":            {body(`{"token_type":"Bearer","expires_in":3599}`), auth.ErrUnavailable, []string{"access_token is missing"}},
-		"no type":             {body(`{"expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{"token_type"}},
-		"proof of possession": {body(`{"token_type":"pop","expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{`"pop"`}},
-		"no expiry":           {body(`{"token_type":"Bearer","access_token":"t"}`), auth.ErrUnavailable, []string{"expires_in"}},
-		"expired":             {answer("-1", "t"), auth.ErrUnavailable, []string{"expires_in"}},
-		"no number of s":      {answer(`"soon"`, "t"), auth.ErrUnavailable, []string{"expires_in"}},
-		"for ever":            {answer("1e300", "t"), auth.ErrUnavailable, []string{"out of range"}},
-		"three days":          {answer("259200", "t"), auth.ErrUnavailable, []string{"out of range"}},
-		"header injection":    {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"malformed"}},
+		"no federation": {refusal(401, "invalid_client",
+			"AADSTS70025: The client 'x' has no configured federated identity credentials."), auth.ErrDenied,
+			[]string{"add a federated credential"}},
+		"case": {refusal(401, "invalid_client", "AADSTS7002138: No matching"), auth.ErrDenied,
+			[]string{"upper and lower case"}},
+		"no application": {refusal(400, "unauthorized_client",
+			"AADSTS700016: Application with identifier 'x' was not found in the directory 'Contoso'."), auth.ErrMisconfigured,
+			[]string{"client ID", "object or resource ID"}},
+		"no tenant": {refusal(400, "invalid_request", "AADSTS90002: Tenant 'x' not found."), auth.ErrMisconfigured,
+			[]string{"authority host"}},
+		"bad tenant": {refusal(400, "invalid_request", "AADSTS900023: Specified tenant identifier"),
+			auth.ErrMisconfigured, []string{"correct the tenant"}},
+		"no resource": {refusal(400, "invalid_resource",
+			"AADSTS500011: The resource principal named x was not found"), auth.ErrMisconfigured, []string{"/.default"}},
+		"time": {refusal(401, "invalid_client",
+			"AADSTS700024: Client assertion is not within its valid time range. Current time: 2024-06-04T11:40:28.3451933Z, assertion"), auth.ErrUnavailable, []string{"clock", "valid time range. (HTTP"}},
+		"key": {refusal(401, "invalid_client",
+			"AADSTS7000272: The certificate with identifier  used to sign"), auth.ErrUnavailable,
+			[]string{"publish the current keys"}},
+		"issuer not reached": {refusal(400, "invalid_request", "AADSTS90061: Request to External OIDC endpoint failed."),
+			auth.ErrUnavailable, []string{"discovery document"}},
+		"issuer not reached2": {refusal(400, "invalid_request", "AADSTS501661: Request to External OIDC endpoint failed."),
+			auth.ErrUnavailable, []string{"discovery document"}},
+		"no role": {refusal(400, "invalid_grant", "AADSTS501051: Application 'x' is not assigned to a role"),
+			auth.ErrDenied, []string{"role"}},
+		"unknown number": {refusal(401, "invalid_client",
+			"AADSTS53003: Access has been blocked by Conditional Access policies."), auth.ErrDenied, []string{"AADSTS53003"}},
+		"no number": {refusal(400, "invalid_client", "nothing that we know"), auth.ErrDenied,
+			[]string{"invalid_client", "nothing that we know"}},
+		"scope": {refusal(400, "invalid_scope", "no"), auth.ErrMisconfigured, []string{"invalid_scope"}},
+		"throttled": {cloudtest.Fault{Status: 429, Code: "temporarily_unavailable",
+			Message: "AADSTS90055: slow down", RetryAfter: "30"}, auth.ErrThrottled, []string{"HTTP 429"}},
+		"loop": {refusal(400, "invalid_grant",
+			"AADSTS50196: The server terminated an operation because it encountered a client request loop."),
+			auth.ErrThrottled, nil},
+		"down": {refusal(503, "temporarily_unavailable", "AADSTS90033: A transient error has occurred."),
+			auth.ErrUnavailable, []string{"HTTP 503"}},
+		"cut": {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, []string{"no answer"}},
+		"redirect": {cloudtest.Fault{Redirect: "https://evil.example/"}, auth.ErrUnavailable,
+			[]string{"redirect", "login.microsoftonline.com"}},
+		"HTML": {cloudtest.Fault{Body: "<html>sign in</html>"}, auth.ErrUnavailable, []string{"JSON object"}},
+		"HTML 403": {cloudtest.Fault{Status: 403, Code: "", Message: ""}, auth.ErrUnavailable,
+			[]string{"not one of Microsoft Entra ID"}},
+		"empty": {body(""), auth.ErrUnavailable, []string{"JSON object"}},
+		"null":  {body("null"), auth.ErrUnavailable, []string{"JSON object"}},
+		"list":  {body("[]"), auth.ErrUnavailable, []string{"JSON object"}},
+		"10 MB": {body(`{"access_token":"` + strings.Repeat("x", 10<<20) + `"}`), auth.ErrUnavailable,
+			[]string{"larger than"}},
+		"no token": {body(`{"token_type":"Bearer","expires_in":3599}`), auth.ErrUnavailable,
+			[]string{"access_token is missing"}},
+		"no type": {body(`{"expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable, []string{"token_type"}},
+		"proof of possession": {body(`{"token_type":"pop","expires_in":3599,"access_token":"t"}`), auth.ErrUnavailable,
+			[]string{`"pop"`}},
+		"no expiry": {body(`{"token_type":"Bearer","access_token":"t"}`), auth.ErrUnavailable,
+			[]string{"expires_in"}},
+		"expired":          {answer("-1", "t"), auth.ErrUnavailable, []string{"expires_in"}},
+		"no number of s":   {answer(`"soon"`, "t"), auth.ErrUnavailable, []string{"expires_in"}},
+		"for ever":         {answer("1e300", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"three days":       {answer("259200", "t"), auth.ErrUnavailable, []string{"out of range"}},
+		"header injection": {answer("3599", "t\r\nX: y"), auth.ErrUnavailable, []string{"malformed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.cloud.AddFault(tc.fault)()
@@ -235,7 +261,8 @@ func TestTransientAnswers(t *testing.T) {
 		return err
 	}
 	for _, number := range []int{50000, 90006, 90012, 90024, 90033, 90036, 90090, 90091} {
-		check(400, fmt.Sprintf(`{"error":"invalid_request","error_description":"AADSTS%d: A transient error has occurred."}`, number), auth.ErrUnavailable, token)
+		check(400, fmt.Sprintf(`{"error":"invalid_request","error_description":"AADSTS%d: A transient error has occurred."}`,
+			number), auth.ErrUnavailable, token)
 	}
 	registry := func(t *testing.T, client *http.Client) error {
 		_, err := w.registryCredentials(t, &azure.Provider{}, "app", "example.azurecr.io/app", auth.WithHTTPClient(client))
@@ -245,14 +272,16 @@ func TestTransientAnswers(t *testing.T) {
 		_, err := w.restConfig(t, &azure.Provider{}, "app", auth.WithClusterResource(clusterID), auth.WithHTTPClient(client))
 		return err
 	}
-	for status, reason := range map[int]provider.Reason{408: auth.ErrUnavailable, 425: auth.ErrUnavailable, 429: auth.ErrThrottled, 499: auth.ErrUnavailable, 502: auth.ErrUnavailable} {
+	for status, reason := range map[int]provider.Reason{408: auth.ErrUnavailable, 425: auth.ErrUnavailable,
+		429: auth.ErrThrottled, 499: auth.ErrUnavailable, 502: auth.ErrUnavailable} {
 		check(status, `{"error":"request_timeout","error_description":"x"}`, reason, token)
 		check(status, `{"errors":[{"code":"TIMEOUT","message":"x"}]}`, reason, registry)
 		check(status, `{"error":{"code":"RequestTimeout","message":"x"}}`, reason, manager)
 	}
 }
 
-// A token service that quotes what it was sent does not bring it into our messages.
+// A token service that quotes what it was sent does not bring it into our
+// messages.
 func TestQuotedToken(t *testing.T) {
 	w := newEnvironment(t)
 	quoting := http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -263,7 +292,9 @@ func TestQuotedToken(t *testing.T) {
 		form := sent.String()
 		assertion := form[strings.Index(form, "client_assertion=")+len("client_assertion="):]
 		assertion, _, _ = strings.Cut(assertion, "&")
-		return respond(r, 401, fmt.Sprintf(`{"error":"invalid_client","error_description":"AADSTS50027: bad %s","trace_id":%q}`, assertion, assertion)), nil
+		return respond(r, 401,
+			fmt.Sprintf(`{"error":"invalid_client","error_description":"AADSTS50027: bad %s","trace_id":%q}`, assertion,
+				assertion)), nil
 	})}
 	_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(&quoting))
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS50027")
@@ -275,17 +306,20 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func respond(r *http.Request, status int, text string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: nopCloser{strings.NewReader(text)}, ContentLength: int64(len(text))}
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: nopCloser{strings.NewReader(text)},
+		ContentLength: int64(len(text))}
 }
 
 type nopCloser struct{ *strings.Reader }
 
 func (nopCloser) Close() error { return nil }
 
-// An issuer that is not reached for a moment is asked for again, a refusal is not.
+// An issuer that is not reached for a moment is asked for again, a refusal is
+// not.
 func TestRetries(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "invalid_request", Message: "AADSTS50166: Request to External OIDC endpoint failed."})
+	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "invalid_request",
+		Message: "AADSTS50166: Request to External OIDC endpoint failed."})
 	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "temporarily_unavailable"})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("entra", "") != 3 {
 		t.Errorf("%d calls, %v", w.cloud.Calls("entra", ""), err)
@@ -296,17 +330,21 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// The caller's client ID and tenant win over the ServiceAccount's, and a refusal names the caller.
+// The caller's client ID and tenant win over the ServiceAccount's, and a
+// refusal names the caller.
 func TestClientOfTheCaller(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "bare"))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientB, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-b:bare", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
-	callers := auth.WithAnnotations(map[string]string{azure.ClientIDAnnotation: clientB, azure.TenantIDAnnotation: tenantID})
+	callers := auth.WithAnnotations(map[string]string{azure.ClientIDAnnotation: clientB,
+		azure.TenantIDAnnotation: tenantID})
 	if _, err := w.get(t, "tenant-b", "bare", callers); err != nil {
 		t.Error(err)
 	}
 	_, err := w.get(t, "tenant-a", "app", callers)
-	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of tenant %q", clientB, tenantID), "the caller, not the ServiceAccount, set")
+	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("client ID %q of tenant %q", clientB, tenantID),
+		"the caller, not the ServiceAccount, set")
 	_, err = w.get(t, "tenant-a", "app", auth.WithAnnotations(map[string]string{azure.TenantIDAnnotation: "a b"}))
-	testenv.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation, "the caller, not the ServiceAccount, set", `"a b"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, azure.TenantIDAnnotation,
+		"the caller, not the ServiceAccount, set", `"a b"`)
 }

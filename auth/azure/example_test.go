@@ -53,8 +53,8 @@ func Example() {
 // bindings serves all tenants of the controller's AKS cluster.
 var bindings = &azure.Provider{IdentityBindings: true}
 
-// AKS names the token proxy in the environment of the pod. Here cloudtest has one, which grants the identity to one
-// tenant.
+// AKS names the token proxy in the environment of the pod. Here cloudtest has
+// one, which grants the identity to one tenant.
 func ExampleProvider_identityBindings() {
 	const tenant, identity = "72f988bf-86f1-41af-91ab-2d7cd011db47", "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08"
 	cloud, err := cloudtest.NewCloud()

@@ -81,8 +81,9 @@ func (p *Provider) askEntra(ctx context.Context, endpoint string, form url.Value
 	return last, err
 }
 
-// TokenServiceURL returns the address of the authority for an exchange with these options, with IdentityBindings that
-// of the token proxy. It uses no network.
+// TokenServiceURL returns the address of the authority for an exchange with
+// these options, with IdentityBindings that of the token proxy. It uses no
+// network.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	_, host, err := p.environmentOf(opts)
 	if err != nil {
@@ -107,10 +108,12 @@ func (e *environment) scopes(opts *provider.Options) ([]string, error) {
 	return e.defaultScopes, nil
 }
 
-// maxLife bounds the lifetime of access tokens. With continuous access evaluation it is 28 hours.
+// maxLife bounds the lifetime of access tokens. With continuous access
+// evaluation it is 28 hours.
 const maxLife = 48 * time.Hour
 
-// readToken refuses an answer of the token endpoint (RFC 6749, section 5.1) that cannot be used.
+// readToken refuses an answer of the token endpoint (RFC 6749, section 5.1)
+// that cannot be used.
 func readToken(body []byte, tenant string, now time.Time) (auth.Token, error) {
 	unusable := func(format string, args ...any) (auth.Token, error) {
 		return nil, self.Unusable(opExchange, "Microsoft Entra ID", format, args...)

@@ -10,7 +10,8 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// Whatever a token service answers, there is either a whole token or an error, and never the token that was sent.
+// Whatever a token service answers, there is either a whole token or an error,
+// and never the token that was sent.
 func FuzzTokenAnswer(f *testing.F) {
 	f.Add(200, `{"token_type":"Bearer","expires_in":3599,"ext_expires_in":3599,"access_token":"t"}`)
 	f.Add(200, `{"token_type":"Bearer","expires_in":"3599","refresh_in":-1,"access_token":"t"}`)
@@ -23,7 +24,9 @@ func FuzzTokenAnswer(f *testing.F) {
 		if status < 200 || status > 599 || status == 429 || status >= 500 {
 			return // these are tried again, after a while
 		}
-		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) { return respond(r, status, text), nil })}
+		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			return respond(r, status, text), nil
+		})}
 		got, err := (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), canary, &sa,
 			&provider.Options{HTTPClient: client, Identity: tenantID + "/" + clientA})
 		if (err == nil) == (got == nil) {
@@ -39,7 +42,8 @@ func FuzzTokenAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := token.AccessToken(); a.Token == "" || strings.ContainsAny(a.Token, " \r\n\t") || token.GetDuration() <= 0 || !a.RefreshOn.IsZero() && !a.RefreshOn.Before(a.ExpiresOn) {
+		if a := token.AccessToken(); a.Token == "" || strings.ContainsAny(a.Token, " \r\n\t") || token.GetDuration() <= 0 ||
+			!a.RefreshOn.IsZero() && !a.RefreshOn.Before(a.ExpiresOn) {
 			t.Errorf("incomplete: %v", token)
 		}
 	})
@@ -47,20 +51,24 @@ func FuzzTokenAnswer(f *testing.F) {
 
 // The token of a ServiceAccount goes to one of the known hosts or nowhere.
 func FuzzAuthority(f *testing.F) {
-	for _, s := range []string{"https://login.microsoftonline.com/", "https://login.microsoftonline.us:443", "https://login.microsoftonline.com@evil.example", "https://evil.example/x"} {
+	for _, s := range []string{"https://login.microsoftonline.com/", "https://login.microsoftonline.us:443",
+		"https://login.microsoftonline.com@evil.example", "https://evil.example/x"} {
 		f.Add(s)
 	}
-	known := " login.microsoftonline.com login.windows.net login.microsoft.com login.chinacloudapi.cn login.partner.microsoftonline.cn login.microsoftonline.us "
+	known :=
+		" login.microsoftonline.com login.windows.net login.microsoft.com login.chinacloudapi.cn login.partner.microsoftonline.cn login.microsoftonline.us "
 	sa := *identity("tenant-a", "app", tenantID, clientA)
 	f.Fuzz(func(t *testing.T, authority string) {
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			if !strings.Contains(known, " "+r.URL.Host+" ") || r.URL.Scheme != "https" || r.URL.Path != "/"+tenantID+"/oauth2/v2.0/token" || r.URL.RawQuery != "" {
+			if !strings.Contains(known, " "+r.URL.Host+" ") || r.URL.Scheme != "https" ||
+				r.URL.Path != "/"+tenantID+"/oauth2/v2.0/token" || r.URL.RawQuery != "" {
 				t.Errorf("%q led to %s", authority, r.URL)
 			}
 			return respond(r, 400, "{}"), nil
 		})}
 		opts := &auth.Options{Options: provider.Options{HTTPClient: client, Identity: tenantID + "/" + clientA}}
 		azure.WithAuthorityHost(authority)(opts)
-		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, &opts.Options) // what counts is where it went
+		// what counts is where it went
+		_, _ = (&azure.Provider{}).NewTokenForServiceAccount(t.Context(), "jwt", &sa, &opts.Options)
 	})
 }

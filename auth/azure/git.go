@@ -15,7 +15,8 @@ const gitInput = "azure-devops"
 
 const gitRemedy = "use https://dev.azure.com/<organization>/<project>/_git/<repository>"
 
-// ParseGitRepository accepts repositories of Azure DevOps: dev.azure.com and <organization>.visualstudio.com, over HTTPS.
+// ParseGitRepository accepts repositories of Azure DevOps: dev.azure.com and
+// <organization>.visualstudio.com, over HTTPS.
 func (p *Provider) ParseGitRepository(gitURL *url.URL, opts *provider.Options) (string, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {

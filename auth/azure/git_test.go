@@ -16,14 +16,16 @@ func TestGit(t *testing.T) {
 	clearEnvironment(t)
 	w, p := newEnvironment(t), &azure.Provider{}
 	w.cloud.Azure().SetGitRepository("org/project/_git/app", clientA)
-	for _, address := range []string{"https://dev.azure.com/org/project/_git/app", "https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
+	for _, address := range []string{"https://dev.azure.com/org/project/_git/app",
+		"https://DEV.azure.com:443/org/project/_git/app", "https://org.visualstudio.com/project/_git/app"} {
 		c, err := auth.GetGitCredentials(t.Context(), p,
 			w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
 		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
 			t.Fatalf("%v, %v", c, err)
 		}
 		for bearer, want := range map[string]int{c.BearerToken(): http.StatusOK, "": http.StatusUnauthorized} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.ToLower(address)+"/info/refs?service=git-upload-pack", nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				strings.ToLower(address)+"/info/refs?service=git-upload-pack", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +42,8 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// Azure DevOps shows clone URLs that begin with the name of the organization. Git sends the bearer token, never that name.
+// Azure DevOps shows clone URLs that begin with the name of the organization.
+// Git sends the bearer token, never that name.
 func TestGitCloneURLWithOrganization(t *testing.T) {
 	clearEnvironment(t)
 	w, p := newEnvironment(t), &azure.Provider{}
@@ -73,10 +76,14 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 	clearEnvironment(t)
 	p := &azure.Provider{}
 	for _, address := range []string{
-		"https://evil.example/dev.azure.com", "https://dev.azure.com.evil.example/x", "https://evildev.azure.com/x", "https://a.dev.azure.com/x", "https://azure.com/x",
-		"https://dev.azure.com@evil.example/x", "https://dev.azure.com:8443/x", "https://dev.azure.com:/x", "http://dev.azure.com/x", "ssh://git@ssh.dev.azure.com/v3/o/p/r", "https://ssh.dev.azure.com/x",
-		"https://visualstudio.com/x", "https://.visualstudio.com/x", "https://a.b.visualstudio.com/x", "https://vs-ssh.visualstudio.com/x", "https://org.vs-ssh.visualstudio.com/x", "https://evilvisualstudio.com/x",
-		"https://org.visualstudio.com.evil.example/x", "https://-org.visualstudio.com/x", "https://o_rg.visualstudio.com/x", "https://dev.azure.com./x",
+		"https://evil.example/dev.azure.com", "https://dev.azure.com.evil.example/x", "https://evildev.azure.com/x",
+		"https://a.dev.azure.com/x", "https://azure.com/x",
+		"https://dev.azure.com@evil.example/x", "https://dev.azure.com:8443/x", "https://dev.azure.com:/x",
+		"http://dev.azure.com/x", "ssh://git@ssh.dev.azure.com/v3/o/p/r", "https://ssh.dev.azure.com/x",
+		"https://visualstudio.com/x", "https://.visualstudio.com/x", "https://a.b.visualstudio.com/x",
+		"https://vs-ssh.visualstudio.com/x", "https://org.vs-ssh.visualstudio.com/x", "https://evilvisualstudio.com/x",
+		"https://org.visualstudio.com.evil.example/x", "https://-org.visualstudio.com/x", "https://o_rg.visualstudio.com/x",
+		"https://dev.azure.com./x",
 		"https://github.com/o/r", "https://dev.azure.us/x",
 	} {
 		u := parseURL(t, address)
@@ -88,6 +95,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 		testenv.CheckError(t, err, auth.ErrMisconfigured)
 	}
 	u, _ := url.Parse("https://dev.azure.com/org/project/_git/app")
-	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u, &provider.Options{})
+	_, err := (&azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}).ParseGitRepository(u,
+		&provider.Options{})
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "public cloud", "Azure US Government")
 }

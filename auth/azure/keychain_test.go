@@ -20,12 +20,14 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// A real push and pull: the client follows the challenge of the registry with the credential of the keychain.
+// A real push and pull: the client follows the challenge of the registry with
+// the credential of the keychain.
 func TestPushAndPull(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	content := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
+	w.cloud.Azure().SetRegistry("example.azurecr.io",
+		cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
 	providers, err := auth.NewProviderSet(&azure.Provider{})
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +35,8 @@ func TestPushAndPull(t *testing.T) {
 	tokens := testenv.Cache(t)
 	options := func(tenant string) []remote.Option {
 		keychain := auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
-		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())}
+		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport),
+			remote.WithContext(t.Context())}
 	}
 	ref, err := name.ParseReference("example.azurecr.io/team/app:v1")
 	if err != nil {
@@ -61,7 +64,8 @@ func TestPushAndPull(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AcrPull")
 	if _, err := remote.Image(ref, remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())); err == nil {
 		t.Error("the registry demands nothing")
-	} else if refused, ok := err.(*transport.Error); ok && !strings.Contains(refused.Error(), "UNAUTHORIZED") { //nolint:errorlint // bare
+	} else if refused, ok := err.(*transport.Error); ok &&
+		!strings.Contains(refused.Error(), "UNAUTHORIZED") { //nolint:errorlint // bare
 		t.Errorf("got %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func WithAuthorityHost(authority string) auth.Option {
 	return auth.WithProviderOption(authorityKey{}, authority)
 }
 
-// withClaims adds the claims parameter of OpenID Connect Core 1.0, section 5.5: a JSON object.
+// withClaims adds the claims parameter of OpenID Connect Core 1.0, section 5.5:
+// a JSON object.
 func withClaims(claims string) auth.Option { return auth.WithProviderOption(claimsKey{}, claims) }
 
 // withTenant refuses identities of another tenant.
@@ -36,28 +37,31 @@ func claimsOf(opts *provider.Options) string {
 	return claims
 }
 
-// checkTenant compares the tenant of an identity with the one that the caller wants. That of a managed identity is unknown.
+// checkTenant compares the tenant of an identity with the one that the caller
+// wants. That of a managed identity is unknown.
 func checkTenant(tenant string, opts *provider.Options) error {
 	wanted, _ := opts.Value(tenantKey{}).(string)
 	if wanted == "" || tenant == "" || strings.EqualFold(wanted, tenant) {
 		return nil
 	}
-	return self.Misconfigured("give the tenant of the resource to the ServiceAccount or the controller, as the client writes it",
+	return self.Misconfigured(
+		"give the tenant of the resource to the ServiceAccount or the controller, as the client writes it",
 		"the client of the SDK wants a token of tenant %.100q, the identity lies in tenant %.100q", wanted, tenant)
 }
 
 // maxClaims bounds the claims of a resource, in bytes.
 const maxClaims = 16 << 10
 
-// mergeClaims adds the client capability cp1 to the claims of a challenge: the client understands claims challenges (continuous access
-// evaluation).
+// mergeClaims adds the client capability cp1 to the claims of a challenge: the
+// client understands claims challenges (continuous access evaluation).
 func mergeClaims(claims string, continuousAccess bool) (string, error) {
 	if claims == "" && !continuousAccess {
 		return "", nil
 	}
 	request := map[string]any{}
 	if claims != "" && (len(claims) > maxClaims || json.Unmarshal([]byte(claims), &request) != nil || request == nil) {
-		return "", self.Misconfigured("pass on the claims of the resource's challenge", "the claims are not a JSON object of reasonable size")
+		return "", self.Misconfigured("pass on the claims of the resource's challenge",
+			"the claims are not a JSON object of reasonable size")
 	}
 	if continuousAccess {
 		token, ok := request["access_token"].(map[string]any)

@@ -20,11 +20,14 @@ const self = provider.Name(ProviderName)
 
 // Annotations of the ServiceAccount, as in Microsoft Entra Workload ID.
 const (
-	// ClientIDAnnotation names the application or the managed identity by its client ID, a GUID. Required.
+	// ClientIDAnnotation names the application or the managed identity by its
+	// client ID, a GUID. Required.
 	ClientIDAnnotation = annotation.AzureClientID
-	// TenantIDAnnotation names the tenant that it lies in, a GUID or a domain. Default: AZURE_TENANT_ID.
+	// TenantIDAnnotation names the tenant that it lies in, a GUID or a domain.
+	// Default: AZURE_TENANT_ID.
 	TenantIDAnnotation = annotation.AzureTenantID
-	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token in seconds, at least 600.
+	// TokenExpirationAnnotation is the lifetime of the ServiceAccount's token
+	// in seconds, at least 600.
 	TokenExpirationAnnotation = annotation.AzureTokenExpiration
 )
 
@@ -46,16 +49,18 @@ type Provider struct {
 	// https://login.microsoftonline.us. Empty: the environment variable
 	// AZURE_AUTHORITY_HOST, else the public authority.
 	AuthorityHost string
-	// PrivateClouds are clouds besides Microsoft's own. WithAuthorityHost accepts their authorities.
+	// PrivateClouds are clouds besides Microsoft's own. WithAuthorityHost
+	// accepts their authorities.
 	PrivateClouds []Cloud
 	// Audience replaces the audience of ServiceAccount tokens for the cloud of
 	// AuthorityHost. Calls that name the authority of another cloud keep the
 	// audience of that cloud.
 	Audience string
-	// IdentityBindings sends the token requests of ServiceAccounts, and of the controller's own workload identity, to
-	// the token proxy of the controller's AKS cluster; the section Identity bindings says how it is found. It excludes
-	// Audience, auth.WithHTTPClient, auth.WithProxyURL and authorities of other clouds. Default: false, which ignores
-	// the proxy.
+	// IdentityBindings sends the token requests of ServiceAccounts, and of the
+	// controller's own workload identity, to the token proxy of the
+	// controller's AKS cluster; the section Identity bindings says how it is
+	// found. It excludes Audience, auth.WithHTTPClient, auth.WithProxyURL and
+	// authorities of other clouds. Default: false, which ignores the proxy.
 	IdentityBindings bool
 
 	clients provider.HTTPClients
@@ -77,7 +82,8 @@ var (
 // GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
-// ValidateOptions refuses an unknown authority, and what excludes IdentityBindings.
+// ValidateOptions refuses an unknown authority, and what excludes
+// IdentityBindings.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	e, authority, err := p.environmentOf(opts)
 	if err != nil {
@@ -88,7 +94,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	if opts.OnBehalf && e != p.learn().standard {
 		return self.Denied("name a ServiceAccount",
-			"objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud", authority)
+			"objects may not use the controller's own identity at the authority %.300q, which is not in the controller's cloud",
+			authority)
 	}
 	if !opts.IsOwnIdentity() {
 		return nil // GetIdentity knows the tenant
@@ -130,11 +137,13 @@ func (p *Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opt
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	client, ok := sa.Annotations[ClientIDAnnotation]
 	if !ok {
-		return "", self.MisconfiguredAs(provider.CauseIdentityMissing, "set it to the client ID of an application or a managed identity",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMissing,
+			"set it to the client ID of an application or a managed identity",
 			"the annotation %q is missing", ClientIDAnnotation)
 	}
 	if !azurename.ValidGUID(client) {
-		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed, "set it to the client ID, not to the name or the resource ID of the identity",
+		return "", self.MisconfiguredAs(provider.CauseIdentityMalformed,
+			"set it to the client ID, not to the name or the resource ID of the identity",
 			"the annotation %q is not a GUID: %.100q", ClientIDAnnotation, client)
 	}
 	tenant, ok := sa.Annotations[TenantIDAnnotation]

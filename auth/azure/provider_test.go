@@ -40,7 +40,8 @@ const (
 	ownRegistry  = "azurecr.azs.contoso.example"
 )
 
-// environment is a cluster with two tenants, and a cloud with an identity for each.
+// environment is a cluster with two tenants, and a cloud with an identity for
+// each.
 type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
@@ -54,14 +55,16 @@ func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
 
 func (w *environment) trust(tenant, clientID, namespace string) {
 	w.cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience,
+		Fetch: w.issuer.HTTPClient()})
 }
 
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	issuer := testenv.Issuer(t)
 	cloud := testenv.Cloud(t)
-	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB)}, more...)
+	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA),
+		identity("tenant-b", "app", tenantID, clientB)}, more...)
 	w := &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
 	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
 	w.trust(tenantID, clientA, "tenant-a")
@@ -109,9 +112,12 @@ func (w *environment) whose(token *azure.Token) cloudtest.AzureIdentity {
 // clearEnvironment leaves nothing for the controller's own identity.
 func clearEnvironment(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH",
-		"AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST", "AZURE_ENVIRONMENT_FILEPATH",
-		"AZURE_USERNAME", "AZURE_PASSWORD", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET", "IMDS_ENDPOINT",
+	for _, name := range []string{"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET",
+		"AZURE_CLIENT_CERTIFICATE_PATH",
+		"AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST",
+		"AZURE_ENVIRONMENT_FILEPATH",
+		"AZURE_USERNAME", "AZURE_PASSWORD", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET",
+		"IMDS_ENDPOINT",
 		"AZURE_REGIONAL_AUTHORITY_NAME", "AZURE_ADDITIONALLY_ALLOWED_TENANTS", "AZURE_KUBERNETES_TOKEN_PROXY",
 		"AZURE_KUBERNETES_SNI_NAME", "AZURE_KUBERNETES_CA_FILE", "AZURE_KUBERNETES_CA_DATA"} {
 		t.Setenv(name, "")
@@ -126,24 +132,28 @@ func TestServiceAccountGetsItsIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := w.whose(token)
-	if id.Tenant != tenantID || id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" || id.Audience != "https://management.azure.com" {
+	if id.Tenant != tenantID || id.ClientID != clientA || id.Subject != "system:serviceaccount:tenant-a:app" ||
+		id.Audience != "https://management.azure.com" {
 		t.Errorf("got a token of %+v", id)
 	}
-	if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || token.Tenant() != tenantID || !token.RefreshAt().IsZero() ||
-		!strings.HasPrefix(fmt.Sprint(token), "Azure access token, redacted") {
+	if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || token.Tenant() != tenantID ||
+		!token.RefreshAt().IsZero() || !strings.HasPrefix(fmt.Sprint(token), "Azure access token, redacted") {
 		t.Errorf("token: %v, tenant %q", token, token.Tenant())
 	}
 	calls := w.cloud.Log()
-	if len(calls) != 1 || calls[0].Host != "login.microsoftonline.com" || calls[0].Parameters["grant_type"] != "client_credentials" {
+	if len(calls) != 1 || calls[0].Host != "login.microsoftonline.com" ||
+		calls[0].Parameters["grant_type"] != "client_credentials" {
 		t.Errorf("calls: %+v", calls)
 	}
 }
 
-// The tenant is the controller's where the ServiceAccount names none; a domain will do.
+// The tenant is the controller's where the ServiceAccount names none; a domain
+// will do.
 func TestTenant(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("AZURE_TENANT_ID", tenantID)
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, domain))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA,
+		azure.TenantIDAnnotation, domain))
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
 		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
 	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
@@ -165,7 +175,8 @@ func TestTenant(t *testing.T) {
 	}
 }
 
-// What tenant B writes on his ServiceAccount gets him nothing of A's: Entra goes by the subject.
+// What tenant B writes on his ServiceAccount gets him nothing of A's: Entra
+// goes by the subject.
 func TestTenantCopiesAnnotations(t *testing.T) {
 	w := newEnvironment(t, identity("tenant-b", "thief", tenantID, clientA))
 	tokens := testenv.Cache(t)
@@ -173,8 +184,8 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213", "HTTP 401",
-		`"system:serviceaccount:tenant-b:thief"`, "federated credential")
+	testenv.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213",
+		"HTTP 401", `"system:serviceaccount:tenant-b:thief"`, "federated credential")
 	var known *auth.Error
 	if !errors.As(err, &known) || known.RequestID == "" || known.Code != "AADSTS700213" {
 		t.Errorf("the request ID is lost: %+v", known)
@@ -199,9 +210,12 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 		identity("tenant-a", "common", "common", clientA),
 		identity("tenant-a", "query", tenantID+"?a=b", clientA),
 		identity("tenant-a", "empty-tenant", "", clientA),
-		testenv.ServiceAccount("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1"),
-		testenv.ServiceAccount("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "1h"),
-		testenv.ServiceAccount("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "99999999999999999999"),
+		testenv.ServiceAccount("tenant-a", "soon", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID,
+			azure.TokenExpirationAnnotation, "1"),
+		testenv.ServiceAccount("tenant-a", "word", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID,
+			azure.TokenExpirationAnnotation, "1h"),
+		testenv.ServiceAccount("tenant-a", "never", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID,
+			azure.TokenExpirationAnnotation, "99999999999999999999"),
 	)
 	for name, want := range map[string][]string{
 		"none":         {azure.ClientIDAnnotation, "missing"},
@@ -235,7 +249,8 @@ func TestLifetimeOfTheToken(t *testing.T) {
 		got = append(got, *r.ExpirationSeconds)
 		return nil
 	})
-	sa := testenv.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID, azure.TokenExpirationAnnotation, "7200")
+	sa := testenv.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID,
+		azure.TokenExpirationAnnotation, "7200")
 	if err := w.client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Agents that hand out the controller's own identity speak plain http, not always on an address of this machine.
+// Agents that hand out the controller's own identity speak plain http, not
+// always on an address of this machine.
 func TestAgentsAreDialledDirectly(t *testing.T) {
 	for name, tc := range map[string]struct{ variable, header, secret string }{
 		"App Service":      {"IDENTITY_ENDPOINT", "IDENTITY_HEADER", "X-IDENTITY-HEADER"},
@@ -28,7 +29,9 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 					t.Errorf("the header %q is missing", tc.secret)
 				}
 				w.Header().Set("Content-Type", "application/json")
-				_, _ = io.WriteString(w, `{"access_token":"own-token","expires_in":"3600","expires_on":"`+strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`","resource":"r","token_type":"Bearer"}`)
+				_, _ = io.WriteString(w,
+					`{"access_token":"own-token","expires_in":"3600","expires_on":"`+
+						strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`","resource":"r","token_type":"Bearer"}`)
 			}))
 			if tc.header != "" {
 				t.Setenv(tc.header, "the-secret")
@@ -44,12 +47,14 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 	}
 }
 
-// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+// A tenant learns nothing of the controller's network from the errors of a
+// proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
-		_, err := auth.GetAccessToken(ctx, &azure.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		_, err := auth.GetAccessToken(ctx, &azure.Provider{},
+			w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the-secret-of-it")

@@ -68,8 +68,10 @@ func (p *Provider) OwnsRegistry(host string) bool {
 	})
 }
 
-// GetAccessTokenOptionsForArtifactRepository returns the scope of the registry's cloud.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts *provider.Options) ([]provider.Option, error) {
+// GetAccessTokenOptionsForArtifactRepository returns the scope of the
+// registry's cloud.
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string,
+	opts *provider.Options) ([]provider.Option, error) {
 	e, _, err := p.environmentOf(opts)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,8 @@ func (p *Provider) GetAccessTokenOptionsForArtifactRepository(host string, opts 
 	return e.registryScope, nil
 }
 
-// NewArtifactRegistryCredentials exchanges an access token for a refresh token of the registry.
+// NewArtifactRegistryCredentials exchanges an access token for a refresh token
+// of the registry.
 func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host string, accessToken auth.Token,
 	opts *provider.Options) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
@@ -113,7 +116,8 @@ func (p *Provider) NewArtifactRegistryCredentials(ctx context.Context, host stri
 	return provider.NewArtifactRegistryCredentials(registryUser, password, expiry), nil
 }
 
-// readRefreshToken reads the expiry from the refresh token, because the answer has none beside it.
+// readRefreshToken reads the expiry from the refresh token, because the answer
+// has none beside it.
 func readRefreshToken(body []byte, now time.Time) (token string, expiry time.Time, err error) {
 	answer, err := exactjson.ParseObject(body)
 	if err != nil {

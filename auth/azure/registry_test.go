@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-func (w *environment) registryCredentials(t testing.TB, p *azure.Provider, name, repository string, more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
+func (w *environment) registryCredentials(t testing.TB, p *azure.Provider, name, repository string,
+	more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
 	return auth.GetArtifactRegistryCredentials(t.Context(), p, repository, w.options("tenant-a", name, more...)...)
 }
@@ -32,11 +33,13 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("user %q, %v", config.Username, err)
 	}
 	id, ok := w.cloud.Azure().Identity(config.Password)
-	if !ok || id.ClientID != clientA || id.Audience != "example.azurecr.io" || c.ExpiresAt() != id.Expiration.Truncate(time.Second) {
+	if !ok || id.ClientID != clientA || id.Audience != "example.azurecr.io" ||
+		c.ExpiresAt() != id.Expiration.Truncate(time.Second) {
 		t.Errorf("got the credentials of %+v until %s", id, c.ExpiresAt())
 	}
 	last := w.cloud.Log()[len(w.cloud.Log())-1]
-	if last.Service != "acr" || last.Parameters["grant_type"] != "access_token" || last.Parameters["service"] != "example.azurecr.io" || last.Parameters["tenant"] != tenantID {
+	if last.Service != "acr" || last.Parameters["grant_type"] != "access_token" ||
+		last.Parameters["service"] != "example.azurecr.io" || last.Parameters["tenant"] != tenantID {
 		t.Errorf("the exchange: %+v", last)
 	}
 }
@@ -55,7 +58,8 @@ func TestRegistriesOfOtherClouds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_, err := w.registryCredentials(t, p, "public", tc.host+"/app")
-		testenv.CheckError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost", strings.TrimSuffix(tc.authority, "/"))
+		testenv.CheckError(t, err, auth.ErrMisconfigured, tc.host, "authority to Azure", "WithAuthorityHost",
+			strings.TrimSuffix(tc.authority, "/"))
 	}
 }
 
@@ -90,20 +94,27 @@ func TestAnswersOfTheRegistry(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"no exp":      {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "expiry is missing"},
-		"exp null":    {refresh(`{"exp":null}`), auth.ErrUnavailable, "expiry is missing"},
-		"exp text":    {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
-		"expired":     {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "it expired at 2001-09-09"},
-		"for ever":    {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "later than any"},
-		"no JWT":      {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable, "not a JWT"},
-		"no token":    {cloudtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
-		"injection":   {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable, "malformed"},
-		"HTML":        {cloudtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
-		"empty":       {cloudtest.Fault{Service: "acr", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
-		"10 MB":       {cloudtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"redirect":    {cloudtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"throttled":   {cloudtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down", RetryAfter: "60"}, auth.ErrThrottled, "slow down"},
-		"down":        {cloudtest.Fault{Service: "acr", Status: 503, Code: "UNAVAILABLE", Message: "down"}, auth.ErrUnavailable, "HTTP 503"},
+		"no exp":   {refresh(`{"sub":"x"}`), auth.ErrUnavailable, "expiry is missing"},
+		"exp null": {refresh(`{"exp":null}`), auth.ErrUnavailable, "expiry is missing"},
+		"exp text": {refresh(`{"exp":"soon"}`), auth.ErrUnavailable, "refresh_token"},
+		"expired":  {refresh(`{"exp":1000000000}`), auth.ErrUnavailable, "it expired at 2001-09-09"},
+		"for ever": {refresh(`{"exp":9999999999}`), auth.ErrUnavailable, "later than any"},
+		"no JWT": {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"opaque"}`}, auth.ErrUnavailable,
+			"not a JWT"},
+		"no token": {cloudtest.Fault{Service: "acr", Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "missing"},
+		"injection": {cloudtest.Fault{Service: "acr", Body: `{"refresh_token":"a.b\r\n.c"}`}, auth.ErrUnavailable,
+			"malformed"},
+		"HTML": {cloudtest.Fault{Service: "acr", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
+		"empty": {cloudtest.Fault{Service: "acr", Rewrite: func([]byte) []byte {
+			return nil
+		}}, auth.ErrUnavailable, "JSON object"},
+		"10 MB": {cloudtest.Fault{Service: "acr", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable,
+			"larger than"},
+		"redirect": {cloudtest.Fault{Service: "acr", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
+		"throttled": {cloudtest.Fault{Service: "acr", Status: 429, Code: "TOOMANYREQUESTS", Message: "slow down",
+			RetryAfter: "60"}, auth.ErrThrottled, "slow down"},
+		"down": {cloudtest.Fault{Service: "acr", Status: 503, Code: "UNAVAILABLE", Message: "down"},
+			auth.ErrUnavailable, "HTTP 503"},
 		"HTML of 403": {cloudtest.Fault{Service: "acr", Status: 403, Rewrite: nil}, auth.ErrDenied, "HTTP 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,18 +133,26 @@ func TestRegistriesThatAreRefused(t *testing.T) {
 	clearEnvironment(t)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
 	for _, repository := range []string{
-		"", "example", "azurecr.io", ".azurecr.io", "example.azurecr.io.evil.example/app", "example.azurecr.ioevil.example", "example-azurecr.io", "exampleazurecr.io",
-		"evil.example/example.azurecr.io", "a.b.azurecr.io", "example.westeurope.data.azurecr.io", "shrt.azurecr.io", strings.Repeat("a", 51) + ".azurecr.io",
-		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io", "example.azurecr.io:8443/app", "example.azurecr.io:0443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
-		"https://example.azurecr.io/app", "oci://example.azurecr.io/app", "user@example.azurecr.io/app", "example.azurecr.io@evil.example/app", "example.azurecr.io?x", "example.azurecr.io#x",
-		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com", "example.azurecr.uk", "example.azurecr.de", "mcr.microsoft.com/app",
-		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example", "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
+		"", "example", "azurecr.io", ".azurecr.io", "example.azurecr.io.evil.example/app", "example.azurecr.ioevil.example",
+		"example-azurecr.io", "exampleazurecr.io",
+		"evil.example/example.azurecr.io", "a.b.azurecr.io", "example.westeurope.data.azurecr.io", "shrt.azurecr.io",
+		strings.Repeat("a", 51) + ".azurecr.io",
+		"exam_ple.azurecr.io", "exa-mple.azurecr.io", "example-.azurecr.io", "-example.azurecr.io",
+		"example.azurecr.io:8443/app", "example.azurecr.io:0443/app", "example.azurecr.io:/app", "example.azurecr.io./app",
+		"https://example.azurecr.io/app", "oci://example.azurecr.io/app", "user@example.azurecr.io/app",
+		"example.azurecr.io@evil.example/app", "example.azurecr.io?x", "example.azurecr.io#x",
+		"example.azurecr.io\n", " example.azurecr.io", "example。azurecr.io", "ex%61mple.azurecr.io", "example.azurecr.com",
+		"example.azurecr.uk", "example.azurecr.de", "mcr.microsoft.com/app",
+		"exampleazurecr.azs.contoso.example", "example.evilazurecr.azs.contoso.example",
+		"123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ghcr.io/app",
 	} {
-		if input, err := p.ParseArtifactRepository(repository, &provider.Options{}); err == nil && repository != "exa-mple.azurecr.io" {
+		if input, err := p.ParseArtifactRepository(repository, &provider.Options{}); err == nil &&
+			repository != "exa-mple.azurecr.io" {
 			t.Errorf("%q is accepted as %q", repository, input)
 		}
 	}
-	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app", "a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", strings.Repeat("a", 50) + ".azurecr.io"} {
+	for _, repository := range []string{"example.azurecr.io", "EXAMPLE.azurecr.IO/app", "example.azurecr.io:443/app",
+		"a1234.azurecr.io/a/b/c", "example-h4sh.azurecr.io/app", strings.Repeat("a", 50) + ".azurecr.io"} {
 		if _, err := p.ParseArtifactRepository(repository, &provider.Options{}); err != nil {
 			t.Error(err)
 		}

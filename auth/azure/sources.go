@@ -27,7 +27,8 @@ import (
 
 type sdkToken = azcore.AccessToken
 
-// notSetUp means that the process has no such identity. The search goes on with the next source.
+// notSetUp means that the process has no such identity. The search goes on with
+// the next source.
 type notSetUp struct {
 	source, why string
 	definite    bool // according to a service
@@ -46,12 +47,13 @@ type source struct {
 	record          *recorder
 }
 
-// sources returns all sources in their order. They serve one call. A token proxy
-// (nil: none) serves workload identity. Its token needs the audience, if that is
-// not "".
+// sources returns all sources in their order. They serve one call. A token
+// proxy (nil: none) serves workload identity. Its token needs the audience, if
+// that is not "".
 func sources(client *http.Client, proxy *tokenProxy, authority, audience string, opts *provider.Options) []source {
 	record := &recorder{client: client}
-	// No instance discovery: environmentOf has checked the authority, and private clouds have no such service.
+	// No instance discovery: environmentOf has checked the authority, and
+	// private clouds have no such service.
 	options := azcore.ClientOptions{
 		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: "https://" + authority + "/"},
 		Transport: record,
@@ -75,8 +77,12 @@ func sources(client *http.Client, proxy *tokenProxy, authority, audience string,
 	}
 	if opts.AllowShellOut {
 		all = append(all,
-			source{name: "Azure CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureCLICredential(nil) }},
-			source{name: "Azure Developer CLI", make: func() (azcore.TokenCredential, error) { return azidentity.NewAzureDeveloperCLICredential(nil) }})
+			source{name: "Azure CLI", make: func() (azcore.TokenCredential, error) {
+				return azidentity.NewAzureCLICredential(nil)
+			}},
+			source{name: "Azure Developer CLI", make: func() (azcore.TokenCredential, error) {
+				return azidentity.NewAzureDeveloperCLICredential(nil)
+			}})
 	}
 	for i := range all {
 		all[i].record = cmp.Or(all[i].record, record)
@@ -113,7 +119,8 @@ func newWorkloadIdentity(options azcore.ClientOptions, audience string) (azcore.
 		ClientOptions: options, DisableInstanceDiscovery: true})
 }
 
-// newManagedIdentity uses the identity of AZURE_CLIENT_ID, else the one that the system has assigned.
+// newManagedIdentity uses the identity of AZURE_CLIENT_ID, else the one that
+// the system has assigned.
 func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, error) {
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 	if id := os.Getenv("AZURE_CLIENT_ID"); id != "" {
@@ -138,7 +145,8 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 			Remedy: "correct the environment variables of this process"}
 	}
 	if s.imds && request.Claims == "" {
-		// With claims the SDK skips its cache of managed identities, which the whole process shares. It does not send them.
+		// With claims the SDK skips its cache of managed identities, which the
+		// whole process shares. It does not send them.
 		request.Claims = "{}"
 	}
 	token, err := credential.GetToken(ctx, request)
@@ -148,7 +156,8 @@ func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (
 	return token, nil
 }
 
-// failed goes by the last answer that was no success, because the errors of the SDK hold whole answers.
+// failed goes by the last answer that was no success, because the errors of the
+// SDK hold whole answers.
 func (s source) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return self.Unanswered(opControllerToken, ctx.Err())
@@ -179,7 +188,8 @@ func (s source) failed(ctx context.Context, err error) error {
 	return e
 }
 
-// recorder sends the requests of the SDK for one call and remembers the last failure.
+// recorder sends the requests of the SDK for one call and remembers the last
+// failure.
 type recorder struct {
 	client *http.Client // bounds the bodies
 	proxy  *tokenProxy  // receives all requests; nil: none

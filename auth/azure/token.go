@@ -13,7 +13,8 @@ import (
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// Token is an access token of Microsoft Entra ID. It is immutable and prints as a redacted summary.
+// Token is an access token of Microsoft Entra ID. It is immutable and prints as
+// a redacted summary.
 type Token struct {
 	summary
 	accessToken redact.Secret
@@ -30,7 +31,8 @@ func newToken(accessToken string, expiresAt, refreshAt time.Time, tenant string)
 // GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
-// AccessToken returns the token in the SDK's type, which does not redact itself.
+// AccessToken returns the token in the SDK's type, which does not redact
+// itself.
 func (t *Token) AccessToken() azcore.AccessToken {
 	return azcore.AccessToken{Token: t.accessToken.Reveal(), ExpiresOn: t.expiresAt, RefreshOn: t.refreshAt}
 }
@@ -38,10 +40,12 @@ func (t *Token) AccessToken() azcore.AccessToken {
 // ExpiresAt returns the time at which the token expires.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// RefreshAt returns the time at which the service wants a replacement, zero if it did not say.
+// RefreshAt returns the time at which the service wants a replacement, zero if
+// it did not say.
 func (t *Token) RefreshAt() time.Time { return t.refreshAt }
 
-// Tenant returns the tenant of the identity, "" if the environment does not name that of the controller's own.
+// Tenant returns the tenant of the identity, "" if the environment does not
+// name that of the controller's own.
 func (t *Token) Tenant() string { return t.tenant }
 
 // FromToken returns the access token in a token that [auth.GetAccessToken]

@@ -14,8 +14,9 @@ import (
 
 // Class is one of the known failures of a service.
 type Class struct {
-	// Reason is the stable name of the cause, such as "IssuerNotTrusted". Services share it where the remedy is the same. It is empty
-	// if the error is not a known failure.
+	// Reason is the stable name of the cause, such as "IssuerNotTrusted".
+	// Services share it where the remedy is the same. It is empty if the error
+	// is not a known failure.
 	Reason Reason
 	// Service is the service that refused, such as "AWS STS".
 	Service string
@@ -25,10 +26,13 @@ type Class struct {
 	Causes []string
 	// Remedy corrects a mistake without making a service trust or permit more.
 	Remedy string
-	// Grant is the alternative that makes a service trust or permit more: commands, one a line, or a sentence where no command does it. It
-	// is empty if no grant can correct the failure. Words in capitals are for the reader to fill in.
+	// Grant is the alternative that makes a service trust or permit more:
+	// commands, one a line, or a sentence where no command does it. It is empty
+	// if no grant can correct the failure. Words in capitals are for the reader
+	// to fill in.
 	Grant string
-	// Show are commands that print what the remedy needs, one a line. It is empty otherwise.
+	// Show are commands that print what the remedy needs, one a line. It is
+	// empty otherwise.
 	Show string
 }
 
@@ -50,7 +54,8 @@ type catalog struct {
 	classes  []Class
 }
 
-// catalogs begin with Kubernetes, because errors of the API server name the provider too.
+// catalogs begin with Kubernetes, because errors of the API server name the
+// provider too.
 func catalogs() []catalog {
 	return []catalog{kubernetesCatalog(), awsCatalog(), azureCatalog(), gcpCatalog()}
 }
@@ -73,7 +78,8 @@ type classRule struct {
 }
 
 func (r *classRule) matches(e *auth.Error) bool {
-	return (r.cause == "" || r.cause == e.Cause) && (r.status == 0 || r.status == e.StatusCode) && (r.code == "" || r.code == e.Code) &&
+	return (r.cause == "" || r.cause == e.Cause) && (r.status == 0 || r.status == e.StatusCode) &&
+		(r.code == "" || r.code == e.Code) &&
 		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text)) && (!r.apiServer || isFromAPIServer(e))
 }
 
@@ -83,8 +89,9 @@ func isFromAPIServer(e *auth.Error) bool {
 	return errors.As(e.Err, &status)
 }
 
-// classify returns the class of the error. The error's own remedy names the object, so it replaces that of the class. A class with a
-// Grant keeps its own, because the error's remedy may grant the same.
+// classify returns the class of the error. The error's own remedy names the
+// object, so it replaces that of the class. A class with a Grant keeps its own,
+// because the error's remedy may grant the same.
 func classify(e *auth.Error) Class {
 	for _, known := range catalogs() {
 		if known.provider != "" && known.provider != e.Provider {
@@ -138,22 +145,29 @@ func kubernetesCatalog() catalog {
 		{reason: TokenFileUnreadable, cause: provider.CauseTokenFileForbidden},
 		{reason: FeatureGateOff, cause: provider.CauseFeatureGateOff},
 	}, classes: []Class{
-		known(RightMissing, service, "the RBAC rule for creating tokens is missing", "grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames",
+		known(RightMissing, service, "the RBAC rule for creating tokens is missing",
+			"grant the verb create on serviceaccounts/token, with the ServiceAccount in resourceNames",
 			"the Role lacks create on serviceaccounts/token", "the chart's value for RBAC is off"),
-		known(ServiceAccountNotFound, service, "the ServiceAccount does not exist", "create it, or correct name and namespace", "its name has a typo", "it lies in another namespace"),
+		known(ServiceAccountNotFound, service, "the ServiceAccount does not exist",
+			"create it, or correct name and namespace", "its name has a typo", "it lies in another namespace"),
 		known(TokenExpired, service, "the token has expired", "read the token file before each use; restart the pod",
 			"a program keeps the token and does not read the file again", "the volume is not rotated", "clocks differ"),
-		known(LifetimeRefused, service, "the lifetime of the token is refused", "ask for 600 seconds or more", "less than 10 minutes were asked for"),
-		known(AudienceDeniedToNode, service, "the node may not ask for this audience", "list the audience in a projected volume of the pod",
+		known(LifetimeRefused, service, "the lifetime of the token is refused", "ask for 600 seconds or more",
+			"less than 10 minutes were asked for"),
+		known(AudienceDeniedToNode, service, "the node may not ask for this audience",
+			"list the audience in a projected volume of the pod",
 			"the audience is in no projected volume of the pod, nor allowed by RBAC").
-			grant("bind a ClusterRole with the verb request-serviceaccounts-token-audience on the audience to the group system:nodes"),
-		known(AudienceOfAnotherService, service, "the token's audience belongs to another service", "request a token with the audience of the service that receives it",
+			grant(
+				"bind a ClusterRole with the verb request-serviceaccounts-token-audience on the audience to the group system:nodes"),
+		known(AudienceOfAnotherService, service, "the token's audience belongs to another service",
+			"request a token with the audience of the service that receives it",
 			"the default token of the pod was given to a cloud", "a token for a cloud was given to the API server"),
 		known(TokenFileUnreadable, service, "the token file cannot be read", "set securityContext.fsGroup of the pod",
 			"the program runs as another user than the file's", "defaultMode of the volume is too strict"),
-		known(FeatureGateOff, "the controller", "the controller uses no ServiceAccounts of objects", "enable its feature gate ObjectLevelWorkloadIdentity",
-			"the feature gate is off"),
-		known(LoginRefused, service, "the API server refuses the caller's own credentials", "log in again, or re-read the token file before each use",
+		known(FeatureGateOff, "the controller", "the controller uses no ServiceAccounts of objects",
+			"enable its feature gate ObjectLevelWorkloadIdentity", "the feature gate is off"),
+		known(LoginRefused, service, "the API server refuses the caller's own credentials",
+			"log in again, or re-read the token file before each use",
 			"a client has kept a token that was replaced since", "the login has expired"),
 	}}
 }

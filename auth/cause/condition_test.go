@@ -23,34 +23,43 @@ func TestConditionOf(t *testing.T) {
 		message string
 	}{
 		"no error": {nil, metav1.ConditionTrue, "CredentialsObtained", "credentials were obtained"},
-		"refused": {&auth.Error{Provider: "aws", ServiceAccount: app, Operation: "assume role", Reason: auth.ErrDenied, StatusCode: 403, Code: "AccessDenied",
-			Message: `role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity`, Remedy: "let the role trust it"}, metav1.ConditionFalse, string(cause.TrustPolicyRefusesSubject),
+		"refused": {&auth.Error{Provider: "aws", ServiceAccount: app, Operation: "assume role", Reason: auth.ErrDenied,
+			StatusCode: 403, Code: "AccessDenied",
+			Message: `role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity`,
+			Remedy:  "let the role trust it"}, metav1.ConditionFalse, string(cause.TrustPolicyRefusesSubject),
 			`aws: ServiceAccount "tenant-a/app": assume role: denied: role "arn:aws:iam::1:role/app": Not authorized to perform sts:AssumeRoleWithWebIdentity (HTTP 403, AccessDenied); ` +
 				`correct the role that the ServiceAccount names`},
-		"no annotation": {&auth.Error{Provider: "aws", ServiceAccount: app, Reason: auth.ErrMisconfigured, Cause: provider.CauseIdentityMissing, Message: "the annotation is missing", Remedy: "set it"},
-			metav1.ConditionFalse, string(cause.IdentityNotConfigured), `aws: ServiceAccount "tenant-a/app": misconfigured: the annotation is missing; set it`},
-		"unknown refusal": {&auth.Error{Provider: "oauth", ServiceAccount: app, Reason: auth.ErrDenied, Message: "no"}, metav1.ConditionFalse, "Denied",
-			`oauth: ServiceAccount "tenant-a/app": denied: no`},
-		"outage":         {&auth.Error{Provider: "aws", Message: "timed out"}, metav1.ConditionUnknown, "Unavailable", "aws: unavailable: timed out"},
-		"another error":  {errors.New("bad\nluck"), metav1.ConditionUnknown, "Failed", "bad luck"},
-		"the API server": {&auth.Error{Reason: auth.ErrDenied, Cause: provider.CauseTokenRequestForbidden, Message: "forbidden"}, metav1.ConditionUnknown, string(cause.RightMissing), ""},
+		"no annotation": {&auth.Error{Provider: "aws", ServiceAccount: app, Reason: auth.ErrMisconfigured,
+			Cause: provider.CauseIdentityMissing, Message: "the annotation is missing", Remedy: "set it"},
+			metav1.ConditionFalse, string(cause.IdentityNotConfigured),
+			`aws: ServiceAccount "tenant-a/app": misconfigured: the annotation is missing; set it`},
+		"unknown refusal": {&auth.Error{Provider: "oauth", ServiceAccount: app, Reason: auth.ErrDenied, Message: "no"},
+			metav1.ConditionFalse, "Denied", `oauth: ServiceAccount "tenant-a/app": denied: no`},
+		"outage": {&auth.Error{Provider: "aws", Message: "timed out"}, metav1.ConditionUnknown, "Unavailable",
+			"aws: unavailable: timed out"},
+		"another error": {errors.New("bad\nluck"), metav1.ConditionUnknown, "Failed", "bad luck"},
+		"the API server": {&auth.Error{Reason: auth.ErrDenied, Cause: provider.CauseTokenRequestForbidden,
+			Message: "forbidden"}, metav1.ConditionUnknown, string(cause.RightMissing), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.err != nil {
 				tc.err = fmt.Errorf("%w", tc.err)
 			}
 			c := cause.ConditionOf(tc.err, "IdentityReady", 7)
-			if c.Type != "IdentityReady" || c.ObservedGeneration != 7 || c.Status != tc.status || c.Reason != tc.reason || tc.message != "" && c.Message != tc.message {
+			if c.Type != "IdentityReady" || c.ObservedGeneration != 7 || c.Status != tc.status || c.Reason != tc.reason ||
+				tc.message != "" && c.Message != tc.message {
 				t.Errorf("%+v", c)
 			}
 		})
 	}
 }
 
-// A changing part would reconcile a controller that writes the condition for ever.
+// A changing part would reconcile a controller that writes the condition for
+// ever.
 func TestConditionIsTheSameAtTheNextTry(t *testing.T) {
 	try := func(request string) metav1.Condition {
-		return cause.ConditionOf(&auth.Error{Provider: "aws", Reason: auth.ErrDenied, StatusCode: 403, Code: "AccessDenied", Message: "no", RequestID: request}, "Ready", 1)
+		return cause.ConditionOf(&auth.Error{Provider: "aws", Reason: auth.ErrDenied, StatusCode: 403, Code: "AccessDenied",
+			Message: "no", RequestID: request}, "Ready", 1)
 	}
 	if a, b := try("request-1"), try("request-2"); a != b || strings.Contains(a.Message, "request-1") {
 		t.Errorf("%+v\n%+v", a, b)
@@ -60,7 +69,8 @@ func TestConditionIsTheSameAtTheNextTry(t *testing.T) {
 // A condition names no identity but the one that was asked for.
 func TestConditionsNameNoOtherIdentity(t *testing.T) {
 	for _, p := range []string{"aws", "azure", "gcp"} {
-		c := cause.ConditionOf(&auth.Error{Provider: p, Reason: auth.ErrMisconfigured, Cause: provider.CauseIdentityMissing, Message: "the annotation is missing"}, "Ready", 1)
+		c := cause.ConditionOf(&auth.Error{Provider: p, Reason: auth.ErrMisconfigured, Cause: provider.CauseIdentityMissing,
+			Message: "the annotation is missing"}, "Ready", 1)
 		class := cause.ClassFor(p, cause.IdentityNotConfigured)
 		if text := c.Message + class.Summary; strings.Contains(text, "is used") || strings.Contains(text, "node") {
 			t.Errorf("%s: %s", p, text)

@@ -96,5 +96,6 @@ func (s subResource) Apply(context.Context, runtime.ApplyConfiguration, ...clien
 }
 
 func (s subResource) refuse(verb string) error {
-	return fmt.Errorf("the client for auth creates tokens of ServiceAccounts, it does not %s the sub-resource %q", verb, s.name)
+	return fmt.Errorf("the client for auth creates tokens of ServiceAccounts, it does not %s the sub-resource %q",
+		verb, s.name)
 }

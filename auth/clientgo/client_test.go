@@ -53,11 +53,13 @@ func issue(clientset *fake.Clientset, issuer *cloudtest.Issuer) {
 		if !ok {
 			return false, nil, nil
 		}
-		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: create.Namespace, Name: create.Name, UID: request.UID}}
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: create.Namespace, Name: create.Name,
+			UID: request.UID}}
 		lifetime := time.Duration(*request.Spec.ExpirationSeconds) * time.Second
 		signed, err := issuer.Sign(issuer.Claims(sa, request.Spec.Audiences, lifetime))
 		answer := request.DeepCopy()
-		answer.Status = authenticationv1.TokenRequestStatus{Token: signed, ExpirationTimestamp: metav1.NewTime(time.Now().Add(lifetime))}
+		answer.Status = authenticationv1.TokenRequestStatus{Token: signed,
+			ExpirationTimestamp: metav1.NewTime(time.Now().Add(lifetime))}
 		return true, answer, err
 	})
 }
@@ -81,19 +83,24 @@ func TestErrorsAreThoseOfControllerRuntime(t *testing.T) {
 		reason provider.Reason
 		remedy string
 	}{
-		"read forbidden":   {"get", forbidden, auth.ErrDenied, "the verb get on serviceaccounts"},
-		"read not found":   {"get", apierrors.NewNotFound(resource, "app"), auth.ErrMisconfigured, "create it"},
-		"token forbidden":  {"create", forbidden, auth.ErrDenied, "the verb create on serviceaccounts/token"},
-		"token conflict":   {"create", apierrors.NewConflict(resource, "app", errors.New("other UID")), auth.ErrUnavailable, ""},
+		"read forbidden":  {"get", forbidden, auth.ErrDenied, "the verb get on serviceaccounts"},
+		"read not found":  {"get", apierrors.NewNotFound(resource, "app"), auth.ErrMisconfigured, "create it"},
+		"token forbidden": {"create", forbidden, auth.ErrDenied, "the verb create on serviceaccounts/token"},
+		"token conflict": {"create", apierrors.NewConflict(resource, "app", errors.New("other UID")),
+			auth.ErrUnavailable, ""},
 		"token throttled":  {"create", apierrors.NewTooManyRequests("slowly", 1), auth.ErrThrottled, ""},
 		"read unavailable": {"get", apierrors.NewServiceUnavailable("later"), auth.ErrUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clientset := fake.NewClientset(testenv.ServiceAccount(app.Namespace, app.Name))
-			clientset.PrependReactor(tc.verb, "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, tc.err })
+			clientset.PrependReactor(tc.verb, "serviceaccounts", func(k8stesting.Action) (bool, runtime.Object, error) {
+				return true, nil, tc.err
+			})
 			_, err := get(t, clientgo.New(clientset), app)
 			testenv.CheckError(t, err, tc.reason, tc.remedy)
-			_, want := get(t, refusing{testenv.Issuer(t).Client(testenv.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err}, app)
+			_,
+				want := get(t, refusing{testenv.Issuer(t).Client(testenv.ServiceAccount(app.Namespace, app.Name)), tc.verb, tc.err},
+				app)
 			if want == nil || err.Error() != want.Error() {
 				t.Errorf("got  %v\nwant %v", err, want)
 			}
@@ -130,22 +137,27 @@ func TestClusterReferenceThroughAClientset(t *testing.T) {
 	issuer := testenv.Issuer(t)
 	clientset := fake.NewClientset(testenv.ServiceAccount(app.Namespace, app.Name), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: app.Namespace, Name: "cluster"},
-		Data:       map[string]string{"provider": "generic", "address": "https://cluster.example", "serviceAccountName": app.Name}})
+		Data: map[string]string{"provider": "generic", "address": "https://cluster.example",
+			"serviceAccountName": app.Name}})
 	issue(clientset, issuer)
 	providers, err := auth.NewProviderSet(&token.Provider{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: app.Namespace, Name: "cluster"},
-		clientgo.New(clientset), auth.WithOwner(cache.InvolvedObject{Kind: "Kustomization", Namespace: app.Namespace, Name: "k"}))
+	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers,
+		client.ObjectKey{Namespace: app.Namespace, Name: "cluster"},
+		clientgo.New(clientset),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Kustomization", Namespace: app.Namespace, Name: "k"}))
 	if err != nil || config.Host != "https://cluster.example:443" {
 		t.Errorf("got %v, %v", config, err)
 	}
 }
 
-// A typed client needs no clientset around it. One without ConfigMaps refuses them.
+// A typed client needs no clientset around it. One without ConfigMaps refuses
+// them.
 func TestTypedClient(t *testing.T) {
-	clientset := fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+	clientset := fake.NewClientset(
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}})
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	for name, tc := range map[string]struct {
@@ -173,9 +185,11 @@ func TestClientRefusesEverythingElse(t *testing.T) {
 	kube := clientgo.New(fake.NewClientset())
 	sub, account := kube.SubResource("token"), &corev1.ServiceAccount{}
 	for name, err := range map[string]error{
-		"get of another kind":         kube.Get(t.Context(), app, &corev1.Secret{}),
-		"another sub-resource":        kube.SubResource("scale").Create(t.Context(), &corev1.ServiceAccount{}, &authenticationv1.TokenRequest{}),
-		"another kind with a token":   kube.SubResource("token").Create(t.Context(), &corev1.Pod{}, &authenticationv1.TokenRequest{}),
+		"get of another kind": kube.Get(t.Context(), app, &corev1.Secret{}),
+		"another sub-resource": kube.SubResource("scale").Create(t.Context(), &corev1.ServiceAccount{},
+			&authenticationv1.TokenRequest{}),
+		"another kind with a token": kube.SubResource("token").Create(t.Context(), &corev1.Pod{},
+			&authenticationv1.TokenRequest{}),
 		"another body of the request": kube.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{}, &corev1.Pod{}),
 		"get of a sub-resource":       sub.Get(t.Context(), account, &authenticationv1.TokenRequest{}),
 		"update":                      sub.Update(t.Context(), account),
@@ -188,7 +202,8 @@ func TestClientRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-// On a real API server, both kinds of client get the same token and the same refusals.
+// On a real API server, both kinds of client get the same token and the same
+// refusals.
 func TestRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	namespace := cluster.Namespace(t)
@@ -208,7 +223,8 @@ func TestRealAPIServer(t *testing.T) {
 		"all rights":      {[]rbacv1.PolicyRule{read, request}, key, nil},
 		"no right to ask": {[]rbacv1.PolicyRule{read}, key, auth.ErrDenied},
 		"no rights":       {nil, key, auth.ErrDenied},
-		"not found":       {[]rbacv1.PolicyRule{read, request}, client.ObjectKey{Namespace: namespace, Name: "gone"}, auth.ErrMisconfigured},
+		"not found": {[]rbacv1.PolicyRule{read, request}, client.ObjectKey{Namespace: namespace, Name: "gone"},
+			auth.ErrMisconfigured},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := cluster.User(t, "client-go-"+strings.ReplaceAll(name, " ", "-"), namespace, tc.rules...)

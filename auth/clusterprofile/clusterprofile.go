@@ -38,7 +38,8 @@ const self = provider.Name("")
 // Policy.AllowProxy that allows it: with a CA of the same author, the proxy
 // could read the token. The extensions for arguments and variables of exec
 // plugins are ignored.
-func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluster, opts ...auth.Option) (*rest.Config, error) {
+func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluster,
+	opts ...auth.Option) (*rest.Config, error) {
 	if err := checkForm(cluster); err != nil {
 		return nil, err
 	}
@@ -53,7 +54,8 @@ func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluste
 		owner = o.Owner
 	}
 	if owner == (cache.InvolvedObject{}) {
-		return nil, self.Misconfigured("name the ClusterProfile, or the object that uses it", "the owner of the call is unknown").
+		return nil, self.Misconfigured("name the ClusterProfile, or the object that uses it",
+			"the owner of the call is unknown").
 			About("auth.WithOwner", "auth.WithCache")
 	}
 	proxy, err := proxyOf(cluster, owner, o.Policy)
@@ -71,7 +73,8 @@ func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluste
 	return config, err
 }
 
-// checkForm refuses what would weaken the check of the server's certificate, or read the controller's files.
+// checkForm refuses what would weaken the check of the server's certificate, or
+// read the controller's files.
 func checkForm(c *clientcmdv1.Cluster) error {
 	switch {
 	case c == nil:
@@ -89,7 +92,8 @@ func proxyOf(c *clientcmdv1.Cluster, owner cache.InvolvedObject, policy *auth.Po
 	u, err := url.Parse(c.ProxyURL)
 	switch {
 	case err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme):
-		return nil, self.Misconfigured("use http://host:port, https:// or socks5://", "the proxy-url of the cluster is malformed")
+		return nil, self.Misconfigured("use http://host:port, https:// or socks5://",
+			"the proxy-url of the cluster is malformed")
 	case policy == nil || policy.AllowProxy == nil || !policy.AllowProxy(owner, *u):
 		return nil, self.Denied("remove the proxy-url from the ClusterProfile, or have the policy allow it",
 			"the proxy %.300q of the cluster is not allowed", u.Host).About("auth.Policy.AllowProxy")
@@ -97,13 +101,16 @@ func proxyOf(c *clientcmdv1.Cluster, owner cache.InvolvedObject, policy *auth.Po
 	return u, nil
 }
 
-// targetOf returns the options that name the cluster, by the rules of GetConfig.
-func targetOf(p auth.Provider, c *clientcmdv1.Cluster, owner cache.InvolvedObject, opts []auth.Option) ([]auth.Option, error) {
+// targetOf returns the options that name the cluster, by the rules of
+// GetConfig.
+func targetOf(p auth.Provider, c *clientcmdv1.Cluster, owner cache.InvolvedObject,
+	opts []auth.Option) ([]auth.Option, error) {
 	address, err := provider.ParseClusterAddress(c.Server)
 	if err != nil {
 		return nil, err
 	}
-	target := []auth.Option{auth.WithClusterAddress(c.Server), auth.WithClusterResource(""), auth.WithCAData(string(c.CertificateAuthorityData))}
+	target := []auth.Option{auth.WithClusterAddress(c.Server), auth.WithClusterResource(""),
+		auth.WithCAData(string(c.CertificateAuthorityData))}
 	if IsBound(p, slices.Concat(opts, target)...) {
 		return target, nil
 	}
@@ -114,7 +121,9 @@ func targetOf(p auth.Provider, c *clientcmdv1.Cluster, owner cache.InvolvedObjec
 	case name != "":
 		return append(target, auth.WithClusterResource(name), auth.WithCAData("")), nil
 	}
-	return append(target, onlyIfAllowed(auth.ClusterRequest{Owner: owner, Address: address, CAFromObject: len(c.CertificateAuthorityData) > 0})), nil
+	return append(target,
+		onlyIfAllowed(auth.ClusterRequest{Owner: owner, Address: address,
+			CAFromObject: len(c.CertificateAuthorityData) > 0})), nil
 }
 
 func clusterName(c *clientcmdv1.Cluster) (string, error) {
@@ -130,7 +139,8 @@ func clusterName(c *clientcmdv1.Cluster) (string, error) {
 	return "", nil
 }
 
-// onlyIfAllowed has Policy.AllowCluster decide about every request, also for ServiceAccounts.
+// onlyIfAllowed has Policy.AllowCluster decide about every request, also for
+// ServiceAccounts.
 func onlyIfAllowed(r auth.ClusterRequest) auth.Option {
 	return func(o *auth.Options) {
 		policy := *o.Policy

@@ -49,38 +49,49 @@ func newEnvironment(t *testing.T) *environment {
 	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: url, Subjects: []string{subjectOfApp}})
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodAddress, CA: w.cloud.CA()})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: url, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.cloud.Azure().SetCluster(aksID, cloudtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{aksAddress}, CA: w.cloud.CA()})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient,
+		cloudtest.FederatedCredential{Issuer: url, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.cloud.Azure().SetCluster(aksID,
+		cloudtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{aksAddress},
+			CA: w.cloud.CA()})
 	return w
 }
 
 var profileOfTenantA = cache.InvolvedObject{Kind: "ClusterProfile", Namespace: "tenant-a", Name: "spoke"}
 
-// options are those of a controller that acts as the ServiceAccount app of tenant A.
+// options are those of a controller that acts as the ServiceAccount app of
+// tenant A.
 func (w *environment) options(policy auth.Policy) []auth.Option {
-	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client), auth.WithOwner(profileOfTenantA),
+	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client),
+		auth.WithOwner(profileOfTenantA),
 		auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), auth.WithPolicy(policy)}
 }
 
 func cluster(server, ca, config string) *clientcmdv1.Cluster {
-	c := &clientcmdv1.Cluster{Server: server, CertificateAuthorityData: []byte(ca), Extensions: []clientcmdv1.NamedExtension{
-		{Name: "clusterprofiles.multicluster.x-k8s.io/exec/additional-args", Extension: runtime.RawExtension{Raw: []byte(`["--service-account=tenant-b/app"]`)}}}}
+	c := &clientcmdv1.Cluster{Server: server, CertificateAuthorityData: []byte(ca),
+		Extensions: []clientcmdv1.NamedExtension{
+			{Name: "clusterprofiles.multicluster.x-k8s.io/exec/additional-args",
+				Extension: runtime.RawExtension{Raw: []byte(`["--service-account=tenant-b/app"]`)}}}}
 	if config != "" {
-		c.Extensions = append(c.Extensions, clientcmdv1.NamedExtension{Name: "client.authentication.k8s.io/exec", Extension: runtime.RawExtension{Raw: []byte(config)}})
+		c.Extensions = append(c.Extensions,
+			clientcmdv1.NamedExtension{Name: "client.authentication.k8s.io/exec",
+				Extension: runtime.RawExtension{Raw: []byte(config)}})
 	}
 	return c
 }
 
 func named(name string) string { return `{"clusterName":"` + name + `"}` }
 
-// The author of a ClusterProfile chooses address, CA, proxy and name. Address and CA are the cluster's own, as its cloud says, or the
-// token's audience is the address, or the policy allows the cluster.
+// The author of a ClusterProfile chooses address, CA, proxy and name. Address
+// and CA are the cluster's own, as its cloud says, or the token's audience is
+// the address, or the policy allows the cluster.
 func TestGetConfig(t *testing.T) {
 	w := newEnvironment(t)
 	ca, foreignCA := string(w.cloud.CA()), string(testenv.Cloud(t).CA())
 	const evil = "https://evil.example"
 	insecure, file, serverName := cluster(spoke, "", ""), cluster(spoke, "", ""), cluster(spoke, "", "")
-	insecure.InsecureSkipTLSVerify, file.CertificateAuthority, serverName.TLSServerName = true, "/etc/passwd", "evil.example"
+	insecure.InsecureSkipTLSVerify, file.CertificateAuthority, serverName.TLSServerName = true, "/etc/passwd",
+		"evil.example"
 	fleet := []auth.Option{auth.WithAudiences("fleet")}
 	for name, tc := range map[string]struct {
 		provider auth.Provider
@@ -91,39 +102,67 @@ func TestGetConfig(t *testing.T) {
 		reason   provider.Reason
 		want     string
 	}{
-		"EKS by its ARN":             {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, named(prodARN)), host: prodAddress, ca: ca},
-		"EKS by its name":            {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, named("prod")), host: prodAddress, ca: ca},
-		"EKS, the CA is the cloud's": {provider: &aws.Provider{}, cluster: cluster(prodAddress, foreignCA, named(prodARN)), host: prodAddress, ca: ca},
-		"EKS, foreign address":       {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, named(prodARN)), reason: auth.ErrMisconfigured, want: "is not that of the cluster"},
-		"EKS, name, foreign":         {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, named("prod")), reason: auth.ErrMisconfigured, want: "is not that of the cluster"},
-		"EKS, flag's name, foreign":  {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, ""), more: []auth.Option{aws.WithClusterName("prod")}, reason: auth.ErrDenied, want: "clusterName"},
-		"EKS without a name":         {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, ""), reason: auth.ErrMisconfigured, want: "name"},
-		"AKS by its resource ID":     {provider: &azure.Provider{}, cluster: cluster(aksAddress, ca, named(aksID)), host: aksAddress, ca: ca},
-		"AKS, foreign address":       {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, named(aksID)), reason: auth.ErrMisconfigured, want: "is not one of those of the cluster"},
-		"AKS by its name":            {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, named("prod")), reason: auth.ErrMisconfigured, want: "/subscriptions/<GUID>"},
-		"AKS without a name":         {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, ""), reason: auth.ErrDenied, want: "clusterName"},
-		"AKS, policy refuses": {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, ""), reason: auth.ErrDenied, want: "clusterName",
+		"EKS by its ARN": {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, named(prodARN)),
+			host: prodAddress, ca: ca},
+		"EKS by its name": {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, named("prod")),
+			host: prodAddress, ca: ca},
+		"EKS, the CA is the cloud's": {provider: &aws.Provider{}, cluster: cluster(prodAddress, foreignCA, named(prodARN)),
+			host: prodAddress, ca: ca},
+		"EKS, foreign address": {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, named(prodARN)),
+			reason: auth.ErrMisconfigured, want: "is not that of the cluster"},
+		"EKS, name, foreign": {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, named("prod")),
+			reason: auth.ErrMisconfigured, want: "is not that of the cluster"},
+		"EKS, flag's name, foreign": {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, ""),
+			more: []auth.Option{aws.WithClusterName("prod")}, reason: auth.ErrDenied, want: "clusterName"},
+		"EKS without a name": {provider: &aws.Provider{}, cluster: cluster(evil, foreignCA, ""),
+			reason: auth.ErrMisconfigured, want: "name"},
+		"AKS by its resource ID": {provider: &azure.Provider{}, cluster: cluster(aksAddress, ca, named(aksID)),
+			host: aksAddress, ca: ca},
+		"AKS, foreign address": {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, named(aksID)),
+			reason: auth.ErrMisconfigured, want: "is not one of those of the cluster"},
+		"AKS by its name": {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, named("prod")),
+			reason: auth.ErrMisconfigured, want: "/subscriptions/<GUID>"},
+		"AKS without a name": {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, ""),
+			reason: auth.ErrDenied, want: "clusterName"},
+		"AKS, policy refuses": {provider: &azure.Provider{}, cluster: cluster(evil, foreignCA, ""), reason: auth.ErrDenied,
+			want:   "clusterName",
 			policy: auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool { return r.Address == aksAddress }}},
 		"AKS, policy allows": {provider: &azure.Provider{}, cluster: cluster(aksAddress, ca, ""), host: aksAddress, ca: ca,
 			policy: auth.Policy{AllowCluster: func(r auth.ClusterRequest) bool {
 				return r == auth.ClusterRequest{Owner: profileOfTenantA, Address: aksAddress, CAFromObject: true}
 			}}},
-		"generic":                       {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, ""), host: spoke, ca: foreignCA},
-		"generic, a name is of no use":  {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, named("spoke-1")), host: spoke, ca: foreignCA},
-		"generic, an audience for many": {provider: &token.Provider{}, cluster: cluster(evil, "", ""), more: fleet, policy: auth.Policy{Audiences: []string{"fleet"}}, reason: auth.ErrDenied, want: "clusterName"},
-		"generic, audience and policy": {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, ""), more: fleet, host: spoke, ca: foreignCA,
-			policy: auth.Policy{Audiences: []string{"fleet"}, AllowCluster: func(r auth.ClusterRequest) bool { return r.Address == spoke }}},
-		"no owner":                 {provider: &token.Provider{}, cluster: cluster(spoke, "", ""), more: []auth.Option{auth.WithOwner(cache.InvolvedObject{})}, reason: auth.ErrMisconfigured, want: "owner"},
-		"another tenant's":         {provider: &token.Provider{}, cluster: cluster(spoke, "", ""), more: []auth.Option{auth.WithOwner(cache.InvolvedObject{Kind: "ClusterProfile", Namespace: "tenant-b", Name: "x"})}, reason: auth.ErrDenied, want: `namespace "tenant-a"`},
-		"no cluster":               {provider: &token.Provider{}, reason: auth.ErrMisconfigured, want: "cluster"},
-		"insecure":                 {provider: &token.Provider{}, cluster: insecure, reason: auth.ErrMisconfigured, want: "insecure-skip-tls-verify"},
-		"a file of the controller": {provider: &token.Provider{}, cluster: file, reason: auth.ErrMisconfigured, want: "certificate-authority-data"},
-		"another server's name":    {provider: &token.Provider{}, cluster: serverName, reason: auth.ErrMisconfigured, want: "tls-server-name"},
-		"http":                     {provider: &token.Provider{}, cluster: cluster("http://spoke.example", "", ""), reason: auth.ErrMisconfigured, want: "https"},
-		"config is a list":         {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, `["prod"]`), reason: auth.ErrMisconfigured, want: "clusterName"},
+		"generic": {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, ""), host: spoke,
+			ca: foreignCA},
+		"generic, a name is of no use": {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, named("spoke-1")),
+			host: spoke, ca: foreignCA},
+		"generic, an audience for many": {provider: &token.Provider{}, cluster: cluster(evil, "", ""), more: fleet,
+			policy: auth.Policy{Audiences: []string{"fleet"}}, reason: auth.ErrDenied, want: "clusterName"},
+		"generic, audience and policy": {provider: &token.Provider{}, cluster: cluster(spoke, foreignCA, ""), more: fleet,
+			host: spoke, ca: foreignCA,
+			policy: auth.Policy{Audiences: []string{"fleet"}, AllowCluster: func(r auth.ClusterRequest) bool {
+				return r.Address == spoke
+			}}},
+		"no owner": {provider: &token.Provider{}, cluster: cluster(spoke, "", ""),
+			more: []auth.Option{auth.WithOwner(cache.InvolvedObject{})}, reason: auth.ErrMisconfigured, want: "owner"},
+		"another tenant's": {provider: &token.Provider{}, cluster: cluster(spoke, "", ""),
+			more: []auth.Option{auth.WithOwner(cache.InvolvedObject{Kind: "ClusterProfile", Namespace: "tenant-b",
+				Name: "x"})},
+			reason: auth.ErrDenied, want: `namespace "tenant-a"`},
+		"no cluster": {provider: &token.Provider{}, reason: auth.ErrMisconfigured, want: "cluster"},
+		"insecure": {provider: &token.Provider{}, cluster: insecure, reason: auth.ErrMisconfigured,
+			want: "insecure-skip-tls-verify"},
+		"a file of the controller": {provider: &token.Provider{}, cluster: file, reason: auth.ErrMisconfigured,
+			want: "certificate-authority-data"},
+		"another server's name": {provider: &token.Provider{}, cluster: serverName, reason: auth.ErrMisconfigured,
+			want: "tls-server-name"},
+		"http": {provider: &token.Provider{}, cluster: cluster("http://spoke.example", "", ""),
+			reason: auth.ErrMisconfigured, want: "https"},
+		"config is a list": {provider: &aws.Provider{}, cluster: cluster(prodAddress, ca, `["prod"]`),
+			reason: auth.ErrMisconfigured, want: "clusterName"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := clusterprofile.GetConfig(t.Context(), tc.provider, tc.cluster, append(w.options(tc.policy), tc.more...)...)
+			config, err := clusterprofile.GetConfig(t.Context(), tc.provider, tc.cluster,
+				append(w.options(tc.policy), tc.more...)...)
 			if tc.reason != "" {
 				testenv.CheckError(t, err, tc.reason, tc.want)
 				if config != nil {
@@ -138,26 +177,32 @@ func TestGetConfig(t *testing.T) {
 	}
 }
 
-// The controller's own identity needs Policy.AllowCluster for every cluster, as in auth.GetRESTConfig.
+// The controller's own identity needs Policy.AllowCluster for every cluster, as
+// in auth.GetRESTConfig.
 func TestOwnIdentity(t *testing.T) {
 	w := newEnvironment(t)
-	for name, c := range map[string]*clientcmdv1.Cluster{"by its ARN": cluster(prodAddress, "", named(prodARN)), "by its name": cluster(prodAddress, "", named("prod"))} {
-		_, err := clusterprofile.GetConfig(t.Context(), &aws.Provider{}, c, auth.WithOwner(profileOfTenantA), auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
+	for name, c := range map[string]*clientcmdv1.Cluster{"by its ARN": cluster(prodAddress, "", named(prodARN)),
+		"by its name": cluster(prodAddress, "", named("prod"))} {
+		_, err := clusterprofile.GetConfig(t.Context(), &aws.Provider{}, c, auth.WithOwner(profileOfTenantA),
+			auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
 		t.Run(name, func(t *testing.T) { testenv.CheckError(t, err, auth.ErrDenied, "own identity") })
 	}
-	_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, cluster(spoke, string(w.cloud.CA()), ""), auth.WithOwner(profileOfTenantA))
+	_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, cluster(spoke, string(w.cloud.CA()), ""),
+		auth.WithOwner(profileOfTenantA))
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
 	if n := len(w.cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
 
-// A proxy with a CA of the same author reads the token, so the policy has to allow it.
+// A proxy with a CA of the same author reads the token, so the policy has to
+// allow it.
 func TestProxy(t *testing.T) {
 	w := newEnvironment(t)
 	c := cluster(spoke, string(w.cloud.CA()), "")
 	c.ProxyURL = "http://user:hunter2@proxy.example:3128"
-	for name, policy := range map[string]auth.Policy{"no policy": {}, "another proxy": {AllowProxy: func(_ cache.InvolvedObject, proxy url.URL) bool { return proxy.Host == "other:1" }}} {
+	for name, policy := range map[string]auth.Policy{"no policy": {},
+		"another proxy": {AllowProxy: func(_ cache.InvolvedObject, proxy url.URL) bool { return proxy.Host == "other:1" }}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, c, w.options(policy)...)
 			testenv.CheckError(t, err, auth.ErrDenied, "proxy.example:3128")
@@ -178,7 +223,8 @@ func TestProxy(t *testing.T) {
 	}
 	for _, malformed := range []string{"proxy.example", "ftp://proxy.example", "http://", "http://%"} {
 		c.ProxyURL = malformed
-		_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, c, w.options(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return true }})...)
+		_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, c,
+			w.options(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return true }})...)
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "proxy-url")
 	}
 }
@@ -188,7 +234,8 @@ func TestPolicyIsAskedForEachRequest(t *testing.T) {
 	w := newEnvironment(t)
 	allowed := true
 	policy := auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}
-	config, err := clusterprofile.GetConfig(t.Context(), &azure.Provider{}, cluster(aksAddress, string(w.cloud.CA()), ""), w.options(policy)...)
+	config, err := clusterprofile.GetConfig(t.Context(), &azure.Provider{}, cluster(aksAddress, string(w.cloud.CA()), ""),
+		w.options(policy)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func Example() {
 	}
 	defer tokens.Close()
 
-	// In a program: access.Cluster for the entry of profile.Status.AccessProviders with the name of the provider.
+	// In a program: access.Cluster for the entry of
+	// profile.Status.AccessProviders with the name of the provider.
 	cluster := &clientcmdv1.Cluster{Server: "https://spoke.example:6443", CertificateAuthorityData: cloud.CA()}
 	config, err := clusterprofile.GetConfig(context.Background(), &token.Provider{}, cluster,
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "deployer"}, kube),

@@ -88,7 +88,8 @@ func (t *Transport) Invalidate() { t.source.Invalidate() }
 // RoundTrip implements [http.RoundTripper]. It honours the request's context.
 // Its errors are those of [auth.GetAccessToken] and of the base.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	// The host of the address is not enough: behind one address there may be several hosts.
+	// The host of the address is not enough: behind one address there may be
+	// several hosts.
 	if !t.lists(req.URL.Host) || req.Host != "" && !t.lists(req.Host) {
 		return t.base.RoundTrip(req)
 	}

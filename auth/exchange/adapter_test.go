@@ -38,7 +38,8 @@ func userinfo(ctx context.Context, t *testing.T, client *http.Client, address st
 func TestTokenSource(t *testing.T) {
 	w := newEnvironment(t)
 	p := w.provider()
-	source := p.NewTokenSource(t.Context(), w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
+	source := p.NewTokenSource(t.Context(),
+		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
 	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
@@ -51,7 +52,8 @@ func TestTokenSource(t *testing.T) {
 	value := first.AccessToken
 	first.AccessToken = "overwritten"
 	second, err := source.Token()
-	if err != nil || second.AccessToken != value || second.Type() != "Bearer" || !second.Valid() || time.Until(second.Expiry) > time.Hour || second.RefreshToken != "" {
+	if err != nil || second.AccessToken != value || second.Type() != "Bearer" || !second.Valid() ||
+		time.Until(second.Expiry) > time.Hour || second.RefreshToken != "" {
 		t.Errorf("the second token differs, or is not valid: %v", err)
 	}
 	if n := w.cloud.Calls("oauth", "token"); n != 1 {
@@ -100,7 +102,8 @@ func TestTransport(t *testing.T) {
 
 func TestTransportEndsWithTheRequest(t *testing.T) {
 	w := newEnvironment(t)
-	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"api.example"}, w.options("tenant-a")...)
+	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"api.example"},
+		w.options("tenant-a")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +192,8 @@ func TestHostsOfATransport(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || len(got) != 1 || strings.HasPrefix(got[0].authorization, "Bearer ey") != tc.want || got[0].other != "stays" {
+			if err != nil || len(got) != 1 || strings.HasPrefix(got[0].authorization, "Bearer ey") != tc.want ||
+				got[0].other != "stays" {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
@@ -238,7 +242,8 @@ func TestTransportClosesTheBody(t *testing.T) {
 }
 
 func TestTransportsThatAreRefused(t *testing.T) {
-	for _, hosts := range [][]string{nil, {""}, {"https://api.example"}, {"api.example/"}, {"*.example"}, {"a b"}, {"u@api.example"}, {"api.example:0"}, {"api.example", ""}} {
+	for _, hosts := range [][]string{nil, {""}, {"https://api.example"}, {"api.example/"}, {"*.example"}, {"a b"},
+		{"u@api.example"}, {"api.example:0"}, {"api.example", ""}} {
 		_, err := (&exchange.Provider{}).NewTransport(nil, hosts)
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "host")
 	}
@@ -251,8 +256,9 @@ func TestAdaptersInvalidate(t *testing.T) {
 		n := 0
 		server := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			n++
-			return fixedAnswer{http.StatusOK, fmt.Appendf(nil, `{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
-				`"token_type":"Bearer","expires_in":3600}`, n)}.RoundTrip(r)
+			return fixedAnswer{http.StatusOK,
+				fmt.Appendf(nil, `{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
+					`"token_type":"Bearer","expires_in":3600}`, n)}.RoundTrip(r)
 		})}
 		opts := func() []auth.Option {
 			return w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(server))

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// AnthropicFederationRuleAnnotation names the federation rule that lets a ServiceAccount act as its service account.
+	// AnthropicFederationRuleAnnotation names the federation rule that lets a
+	// ServiceAccount act as its service account.
 	AnthropicFederationRuleAnnotation = annotationPrefix + "anthropic-federation-rule-id"
 	// AnthropicServiceAccountAnnotation names the service account of
 	// Anthropic's organization as which a ServiceAccount works.

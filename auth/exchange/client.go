@@ -32,19 +32,23 @@ func checkID(id string) error {
 	return nil
 }
 
-// PublicClient names the client without a proof (token_endpoint_auth_method none).
+// PublicClient names the client without a proof (token_endpoint_auth_method
+// none).
 func PublicClient(clientID string) ClientAuthentication {
-	return &client{method: "none", id: clientID, problem: checkID(clientID), authenticate: func(_ context.Context, r *tokenRequest) error {
-		r.form.Set("client_id", clientID)
-		return nil
-	}}
+	return &client{method: "none", id: clientID, problem: checkID(clientID),
+		authenticate: func(_ context.Context, r *tokenRequest) error {
+			r.form.Set("client_id", clientID)
+			return nil
+		}}
 }
 
-// A SecretFunc returns the client's secret. Every exchange calls it, so that a replaced secret is used from then on: read it
-// from a file or an informer. It is called concurrently and has to honour the context.
+// A SecretFunc returns the client's secret. Every exchange calls it, so that a
+// replaced secret is used from then on: read it from a file or an informer. It
+// is called concurrently and has to honour the context.
 type SecretFunc func(ctx context.Context) (string, error)
 
-// ClientSecretBasic sends the client's secret in the Authorization header (client_secret_basic).
+// ClientSecretBasic sends the client's secret in the Authorization header
+// (client_secret_basic).
 func ClientSecretBasic(clientID string, secret SecretFunc) ClientAuthentication {
 	c := &client{method: "client_secret_basic", id: clientID, problem: checkID(clientID)}
 	if secret == nil {
@@ -56,9 +60,11 @@ func ClientSecretBasic(clientID string, secret SecretFunc) ClientAuthentication 
 			return unavailable(err, "the client's secret is not available: ", value)
 		}
 		if value == "" {
-			return self.Misconfigured("have the function return the secret or an error", "the secret of client %.100q is empty", clientID)
+			return self.Misconfigured("have the function return the secret or an error", "the secret of client %.100q is empty",
+				clientID)
 		}
-		// Both are form-encoded first (RFC 6749, section 2.3.1): a colon in the ID would end it.
+		// Both are form-encoded first (RFC 6749, section 2.3.1): a colon in the
+		// ID would end it.
 		basic := base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(clientID) + ":" + url.QueryEscape(value)))
 		r.addSecrets(value, url.QueryEscape(value), basic)
 		r.authorization = "Basic " + basic

@@ -45,11 +45,13 @@ func TestClientAuthentication(t *testing.T) {
 		"none": exchange.PublicClient("none"),
 		// The colon would end the ID if it were not encoded.
 		"client:basic": exchange.ClientSecretBasic("client:basic", secretOf(secret)),
-		"assertion":    exchange.ServiceAccountAssertion("assertion", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
+		"assertion": exchange.ServiceAccountAssertion("assertion",
+			auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
 	}
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "none", Method: "none"})
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
-	w.oauth.SetClient(cloudtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(),
+		Subject: subject("controller")})
 	for id, c := range clients {
 		t.Run(id, func(t *testing.T) {
 			p := w.provider()
@@ -78,7 +80,8 @@ func TestClientAuthentication(t *testing.T) {
 // The server finds the client by the ServiceAccount alone.
 func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
 	w := newEnvironment(t)
-	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject("controller")})
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(),
+		Subject: subject("controller")})
 	p := w.provider()
 	p.ClientAudience = "our-audience"
 	p.Client = exchange.ServiceAccountAssertion("", auth.NewFileTokenSource(w.writeToken(t, "our-audience")))
@@ -122,10 +125,13 @@ func TestClientsThatCannotWork(t *testing.T) {
 		"empty secret":    {exchange.ClientSecretBasic("c", secretOf("")), auth.ErrMisconfigured, "is empty", false},
 		"secret fails": {exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return "", broken }),
 			auth.ErrUnavailable, "vault is sealed", false},
-		"secret cancelled": {exchange.ClientSecretBasic("c", func(context.Context) (string, error) { return "", context.Canceled }),
-			auth.ErrUnavailable, "cancelled", false},
-		"no file":        {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource("/nonexistent/token")), auth.ErrMisconfigured, "/nonexistent/token", false},
-		"other audience": {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource(w.writeToken(t, "vault"))), auth.ErrDenied, `"vault"`, false},
+		"secret cancelled": {exchange.ClientSecretBasic("c", func(context.Context) (string, error) {
+			return "", context.Canceled
+		}), auth.ErrUnavailable, "cancelled", false},
+		"no file": {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource("/nonexistent/token")),
+			auth.ErrMisconfigured, "/nonexistent/token", false},
+		"other audience": {exchange.ServiceAccountAssertion("c", auth.NewFileTokenSource(w.writeToken(t, "vault"))),
+			auth.ErrDenied, `"vault"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.issuer.TokenRequests()
@@ -182,7 +188,8 @@ func TestControllerToken(t *testing.T) {
 	p.TokenFile = w.writeToken(t, "our-audience")
 	_, err = get(p)
 	testenv.CheckError(t, err, auth.ErrDenied, `"our-audience"`, "not sent out")
-	if _, err = get(p, auth.WithAudiences("our-audience"), auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
+	if _, err = get(p, auth.WithAudiences("our-audience"),
+		auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
 	// A token for the API server stays here, whatever the configuration says.

@@ -23,39 +23,42 @@ func TestProvidersThatAreRefused(t *testing.T) {
 		provider *exchange.Provider
 		want     string
 	}{
-		"zero":             {&exchange.Provider{}, "(exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
-		"both":             {&exchange.Provider{Endpoint: endpoint, IssuerURL: w.oauth.URL()}, "exclude"},
-		"http":             {&exchange.Provider{Endpoint: "http://oauth.example/token"}, "https://"},
-		"capitals":         {&exchange.Provider{Endpoint: "HTTPS://oauth.example/token"}, "https://"},
-		"no scheme":        {&exchange.Provider{Endpoint: "oauth.example/token"}, "https://"},
-		"no host":          {&exchange.Provider{Endpoint: "https:///token"}, "no valid host"},
-		"empty host":       {&exchange.Provider{Endpoint: "https://:443/token"}, "no valid host"},
-		"user":             {&exchange.Provider{Endpoint: "https://u:pass-word@oauth.example/token"}, "user name"},
-		"look-alike":       {&exchange.Provider{Endpoint: "https://oauth.example@evil.example/token"}, "user name"},
-		"backslash":        {&exchange.Provider{Endpoint: `https://oauth.example\@evil.example/`}, "invalid characters"},
-		"fragment":         {&exchange.Provider{Endpoint: endpoint + "#"}, "fragment"},
-		"line":             {&exchange.Provider{Endpoint: endpoint + "\n"}, "invalid characters"},
-		"blank":            {&exchange.Provider{Endpoint: "https://oauth.example /token"}, "invalid characters"},
-		"port":             {&exchange.Provider{Endpoint: "https://oauth.example:0/token"}, "no valid host"},
-		"port missing":     {&exchange.Provider{Endpoint: "https://oauth.example:/token"}, "no valid host"},
-		"other letters":    {&exchange.Provider{Endpoint: "https://öauth.example/token"}, "invalid characters"},
-		"percent":          {&exchange.Provider{Endpoint: "https://oauth%2eexample/token"}, "refused"},
-		"huge":             {&exchange.Provider{Endpoint: "https://oauth.example/" + strings.Repeat("x", 10_000)}, "too long"},
+		"zero":          {&exchange.Provider{}, "(exchange.Provider.Endpoint, exchange.Provider.IssuerURL)"},
+		"both":          {&exchange.Provider{Endpoint: endpoint, IssuerURL: w.oauth.URL()}, "exclude"},
+		"http":          {&exchange.Provider{Endpoint: "http://oauth.example/token"}, "https://"},
+		"capitals":      {&exchange.Provider{Endpoint: "HTTPS://oauth.example/token"}, "https://"},
+		"no scheme":     {&exchange.Provider{Endpoint: "oauth.example/token"}, "https://"},
+		"no host":       {&exchange.Provider{Endpoint: "https:///token"}, "no valid host"},
+		"empty host":    {&exchange.Provider{Endpoint: "https://:443/token"}, "no valid host"},
+		"user":          {&exchange.Provider{Endpoint: "https://u:pass-word@oauth.example/token"}, "user name"},
+		"look-alike":    {&exchange.Provider{Endpoint: "https://oauth.example@evil.example/token"}, "user name"},
+		"backslash":     {&exchange.Provider{Endpoint: `https://oauth.example\@evil.example/`}, "invalid characters"},
+		"fragment":      {&exchange.Provider{Endpoint: endpoint + "#"}, "fragment"},
+		"line":          {&exchange.Provider{Endpoint: endpoint + "\n"}, "invalid characters"},
+		"blank":         {&exchange.Provider{Endpoint: "https://oauth.example /token"}, "invalid characters"},
+		"port":          {&exchange.Provider{Endpoint: "https://oauth.example:0/token"}, "no valid host"},
+		"port missing":  {&exchange.Provider{Endpoint: "https://oauth.example:/token"}, "no valid host"},
+		"other letters": {&exchange.Provider{Endpoint: "https://öauth.example/token"}, "invalid characters"},
+		"percent":       {&exchange.Provider{Endpoint: "https://oauth%2eexample/token"}, "refused"},
+		"huge": {&exchange.Provider{Endpoint: "https://oauth.example/" + strings.Repeat("x", 10_000)},
+			"too long"},
 		"issuer of http":   {&exchange.Provider{IssuerURL: "http://oauth.example"}, "https://"},
 		"issuer, query":    {&exchange.Provider{IssuerURL: "https://oauth.example?x=1"}, "query"},
 		"issuer, question": {&exchange.Provider{IssuerURL: "https://oauth.example?"}, "query"},
-		"allowed host":     {&exchange.Provider{IssuerURL: w.oauth.URL(), AllowedEndpointHosts: []string{"https://x"}}, `"https://x"`},
-		"allowed path":     {&exchange.Provider{IssuerURL: w.oauth.URL(), AllowedEndpointHosts: []string{"x/y"}}, `"x/y"`},
-		"resource":         {&exchange.Provider{Endpoint: endpoint, Resource: "api"}, "Provider.Resource"},
-		"resource, part":   {&exchange.Provider{Endpoint: endpoint, Resource: api + "#part"}, "Provider.Resource"},
-		"resources":        {&exchange.Provider{Endpoint: endpoint, AllowedResources: []string{""}}, "AllowedResources"},
-		"audiences":        {&exchange.Provider{Endpoint: endpoint, AllowedAudiences: []string{""}}, "AllowedAudiences"},
-		"refresh token":    {&exchange.Provider{Endpoint: endpoint, RequestedTokenType: "urn:ietf:params:oauth:token-type:refresh_token"}, "refresh tokens"},
-		"token type":       {&exchange.Provider{Endpoint: endpoint, RequestedTokenType: "jwt"}, "RequestedTokenType"},
-		"subject type":     {&exchange.Provider{Endpoint: endpoint, SubjectTokenType: "jwt"}, "SubjectTokenType"},
-		"actor type":       {&exchange.Provider{Endpoint: endpoint, ActorTokenType: "jwt"}, "ActorTokenType"},
-		"lifetime":         {&exchange.Provider{Endpoint: endpoint, AssumedLifetime: -1}, "AssumedLifetime"},
-		"long lifetime":    {&exchange.Provider{Endpoint: endpoint, AssumedLifetime: 25 * time.Hour}, "AssumedLifetime"},
+		"allowed host": {&exchange.Provider{IssuerURL: w.oauth.URL(), AllowedEndpointHosts: []string{"https://x"}},
+			`"https://x"`},
+		"allowed path":   {&exchange.Provider{IssuerURL: w.oauth.URL(), AllowedEndpointHosts: []string{"x/y"}}, `"x/y"`},
+		"resource":       {&exchange.Provider{Endpoint: endpoint, Resource: "api"}, "Provider.Resource"},
+		"resource, part": {&exchange.Provider{Endpoint: endpoint, Resource: api + "#part"}, "Provider.Resource"},
+		"resources":      {&exchange.Provider{Endpoint: endpoint, AllowedResources: []string{""}}, "AllowedResources"},
+		"audiences":      {&exchange.Provider{Endpoint: endpoint, AllowedAudiences: []string{""}}, "AllowedAudiences"},
+		"refresh token": {&exchange.Provider{Endpoint: endpoint,
+			RequestedTokenType: "urn:ietf:params:oauth:token-type:refresh_token"}, "refresh tokens"},
+		"token type":    {&exchange.Provider{Endpoint: endpoint, RequestedTokenType: "jwt"}, "RequestedTokenType"},
+		"subject type":  {&exchange.Provider{Endpoint: endpoint, SubjectTokenType: "jwt"}, "SubjectTokenType"},
+		"actor type":    {&exchange.Provider{Endpoint: endpoint, ActorTokenType: "jwt"}, "ActorTokenType"},
+		"lifetime":      {&exchange.Provider{Endpoint: endpoint, AssumedLifetime: -1}, "AssumedLifetime"},
+		"long lifetime": {&exchange.Provider{Endpoint: endpoint, AssumedLifetime: 25 * time.Hour}, "AssumedLifetime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, tc.provider)
@@ -63,7 +66,8 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
-			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &provider.Options{}); !errors.Is(err, auth.ErrMisconfigured) {
+			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &provider.Options{}); !errors.Is(err,
+				auth.ErrMisconfigured) {
 				t.Errorf("GetAudiences: %v", err)
 			}
 		})
@@ -124,7 +128,8 @@ func TestDiscovery(t *testing.T) {
 			w.oauth.Configure(tc.config)
 			w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), w.oauth.URL())
 			if tc.config.Path == "/" {
-				w.cloud.AddFault(cloudtest.Fault{Action: "unknown", Body: `{"issuer":"https://oauth.example/","token_endpoint":"https://oauth.example//token"}`})
+				w.cloud.AddFault(cloudtest.Fault{Action: "unknown",
+					Body: `{"issuer":"https://oauth.example/","token_endpoint":"https://oauth.example//token"}`})
 			}
 			p := &exchange.Provider{IssuerURL: w.oauth.URL()}
 			for range 3 {
@@ -142,7 +147,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Metadata decide where ServiceAccount tokens go, so only the issuer's own are accepted.
+// Metadata decide where ServiceAccount tokens go, so only the issuer's own are
+// accepted.
 func TestMetadataThatAreRefused(t *testing.T) {
 	const issuer = "https://oauth.example"
 	document := func(issuer, endpoint string) cloudtest.Fault {
@@ -153,28 +159,38 @@ func TestMetadataThatAreRefused(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"another issuer":     {document("https://evil.example", issuer+"/token"), auth.ErrMisconfigured, `those of "https://evil.example"`},
+		"another issuer": {document("https://evil.example", issuer+"/token"), auth.ErrMisconfigured,
+			`those of "https://evil.example"`},
 		"issuer and slash":   {document(issuer+"/", issuer+"/token"), auth.ErrMisconfigured, "a slash at the end included"},
 		"issuer in capitals": {document("https://OAUTH.example", issuer+"/token"), auth.ErrMisconfigured, "OAUTH"},
-		"issuer is missing":  {cloudtest.Fault{Action: "metadata", Body: `{"token_endpoint":"https://oauth.example/token"}`}, auth.ErrMisconfigured, `those of ""`},
-		"another host":       {document(issuer, "https://evil.example/token"), auth.ErrMisconfigured, "AllowedEndpointHosts"},
-		"a sub-domain":       {document(issuer, "https://a.oauth.example/token"), auth.ErrMisconfigured, `"a.oauth.example"`},
-		"a longer domain":    {document(issuer, "https://oauth.example.evil.example/token"), auth.ErrMisconfigured, "another host"},
-		"a prefix":           {document(issuer, "https://evil-oauth.example/token"), auth.ErrMisconfigured, "another host"},
-		"another port":       {document(issuer, "https://oauth.example:8443/token"), auth.ErrMisconfigured, "another host"},
-		"a user":             {document(issuer, "https://oauth.example@evil.example/token"), auth.ErrMisconfigured, "user name"},
-		"http":               {document(issuer, "http://oauth.example/token"), auth.ErrMisconfigured, "https://"},
-		"a final dot":        {document(issuer, "https://oauth.example./token"), auth.ErrMisconfigured, "refused"},
-		"no endpoint":        {cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example"}`}, auth.ErrMisconfigured, "token endpoint"},
-		"HTML":               {cloudtest.Fault{Action: "metadata", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
-		"a list":             {cloudtest.Fault{Action: "metadata", Body: "[]"}, auth.ErrUnavailable, "JSON object"},
-		"empty":              {cloudtest.Fault{Action: "metadata", Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable, "JSON object"},
-		"10 MB":              {cloudtest.Fault{Action: "metadata", Body: "{" + strings.Repeat(" ", 10<<20)}, auth.ErrUnavailable, "larger than"},
-		"redirect":           {cloudtest.Fault{Action: "metadata", Redirect: "https://evil.example/"}, auth.ErrUnavailable, "redirect"},
-		"cut":                {cloudtest.Fault{Action: "metadata", Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
-		"403":                {cloudtest.Fault{Action: "metadata", Status: 403}, auth.ErrUnavailable, "HTTP 403"},
-		"429":                {cloudtest.Fault{Action: "metadata", Status: 429, RetryAfter: "60"}, auth.ErrThrottled, "HTTP 429"},
-		"503":                {cloudtest.Fault{Action: "metadata", Status: 503}, auth.ErrUnavailable, "HTTP 503"},
+		"issuer is missing": {cloudtest.Fault{Action: "metadata", Body: `{"token_endpoint":"https://oauth.example/token"}`},
+			auth.ErrMisconfigured, `those of ""`},
+		"another host": {document(issuer, "https://evil.example/token"), auth.ErrMisconfigured, "AllowedEndpointHosts"},
+		"a sub-domain": {document(issuer, "https://a.oauth.example/token"), auth.ErrMisconfigured, `"a.oauth.example"`},
+		"a longer domain": {document(issuer, "https://oauth.example.evil.example/token"), auth.ErrMisconfigured,
+			"another host"},
+		"a prefix":     {document(issuer, "https://evil-oauth.example/token"), auth.ErrMisconfigured, "another host"},
+		"another port": {document(issuer, "https://oauth.example:8443/token"), auth.ErrMisconfigured, "another host"},
+		"a user": {document(issuer, "https://oauth.example@evil.example/token"), auth.ErrMisconfigured,
+			"user name"},
+		"http":        {document(issuer, "http://oauth.example/token"), auth.ErrMisconfigured, "https://"},
+		"a final dot": {document(issuer, "https://oauth.example./token"), auth.ErrMisconfigured, "refused"},
+		"no endpoint": {cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example"}`},
+			auth.ErrMisconfigured, "token endpoint"},
+		"HTML":   {cloudtest.Fault{Action: "metadata", Body: "<html>"}, auth.ErrUnavailable, "JSON object"},
+		"a list": {cloudtest.Fault{Action: "metadata", Body: "[]"}, auth.ErrUnavailable, "JSON object"},
+		"empty": {cloudtest.Fault{Action: "metadata", Rewrite: func([]byte) []byte {
+			return nil
+		}}, auth.ErrUnavailable, "JSON object"},
+		"10 MB": {cloudtest.Fault{Action: "metadata", Body: "{" + strings.Repeat(" ", 10<<20)},
+			auth.ErrUnavailable, "larger than"},
+		"redirect": {cloudtest.Fault{Action: "metadata", Redirect: "https://evil.example/"}, auth.ErrUnavailable,
+			"redirect"},
+		"cut": {cloudtest.Fault{Action: "metadata", Cut: true}, auth.ErrUnavailable, `"oauth.example"`},
+		"403": {cloudtest.Fault{Action: "metadata", Status: 403}, auth.ErrUnavailable, "HTTP 403"},
+		"429": {cloudtest.Fault{Action: "metadata", Status: 429, RetryAfter: "60"}, auth.ErrThrottled,
+			"HTTP 429"},
+		"503": {cloudtest.Fault{Action: "metadata", Status: 503}, auth.ErrUnavailable, "HTTP 503"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +212,8 @@ func TestMetadataThatAreRefused(t *testing.T) {
 
 func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
+	w.cloud.AddFault(cloudtest.Fault{Action: "metadata",
+		Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
 	asked := ""
 	client := w.cloud.Client()
 	next := client.Transport
@@ -215,7 +232,8 @@ func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 	}
 }
 
-// A lookup that hangs delays no other caller, and its caller leaves with its context.
+// A lookup that hangs delays no other caller, and its caller leaves with its
+// context.
 func TestDiscoveryThatHangs(t *testing.T) {
 	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.oauth.URL()}
@@ -238,7 +256,8 @@ func TestDiscoveryThatHangs(t *testing.T) {
 	}
 	cancelled := time.Now()
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(cancelled) > 15*time.Second { // the request alone would be given up after 20
+	// the request alone would be given up after 20
+	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(cancelled) > 15*time.Second {
 		t.Errorf("after %s: %v", time.Since(cancelled), err)
 	}
 }

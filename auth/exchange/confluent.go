@@ -1,6 +1,7 @@
 package exchange
 
-// ConfluentIdentityPoolAnnotation names the identity pool of Confluent Cloud whose rights a ServiceAccount has.
+// ConfluentIdentityPoolAnnotation names the identity pool of Confluent Cloud
+// whose rights a ServiceAccount has.
 const ConfluentIdentityPoolAnnotation = annotationPrefix + "confluent-identity-pool-id"
 
 // NewConfluent returns a [Provider] for Confluent Cloud. Its identity provider
@@ -9,7 +10,8 @@ const ConfluentIdentityPoolAnnotation = annotationPrefix + "confluent-identity-p
 // yours to choose. Each ServiceAccount needs [ConfluentIdentityPoolAnnotation].
 func NewConfluent(kubernetesAudience string) *Provider {
 	return &Provider{
-		Name: "confluent", Endpoint: "https://api.confluent.cloud/sts/v1/oauth2/token", KubernetesAudience: kubernetesAudience,
+		Name: "confluent", Endpoint: "https://api.confluent.cloud/sts/v1/oauth2/token",
+		KubernetesAudience:  kubernetesAudience,
 		AnnotatedParameters: map[string]string{"identity_pool_id": ConfluentIdentityPoolAnnotation},
 		service:             oauthForm{name: "Confluent Cloud", ownAudience: true},
 	}

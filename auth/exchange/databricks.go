@@ -2,7 +2,8 @@ package exchange
 
 import "strings"
 
-// DatabricksClientIDAnnotation names the client ID of the service principal as which a ServiceAccount works.
+// DatabricksClientIDAnnotation names the client ID of the service principal as
+// which a ServiceAccount works.
 const DatabricksClientIDAnnotation = annotationPrefix + "databricks-client-id"
 
 // NewDatabricks returns a [Provider] for a workspace of Databricks, such as

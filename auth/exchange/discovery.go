@@ -18,8 +18,9 @@ import (
 
 const opDiscovery = "look up the token endpoint"
 
-// endpoint returns the address of the token endpoint. It holds no lock while it reads the issuer's metadata: the first
-// concurrent callers all read them, each through its own proxy. A failure is not remembered.
+// endpoint returns the address of the token endpoint. It holds no lock while it
+// reads the issuer's metadata: the first concurrent callers all read them, each
+// through its own proxy. A failure is not remembered.
 func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.URL, error) {
 	if known := cmp.Or(p.learn().endpoint, p.discovered.Load()); known != nil {
 		return known, nil
@@ -67,7 +68,8 @@ func getJSON(ctx context.Context, address string) (*http.Request, error) {
 	return req, err
 }
 
-// tokenEndpoint accepts metadata only of the configured issuer, and an endpoint only at an allowed host.
+// tokenEndpoint accepts metadata only of the configured issuer, and an endpoint
+// only at an allowed host.
 func (p *Provider) tokenEndpoint(document exactjson.Object) (*url.URL, *auth.Error) {
 	// RFC 8414, section 3.3, demands that they are identical.
 	if issuer := document.Text("issuer"); issuer != p.IssuerURL {
@@ -76,7 +78,8 @@ func (p *Provider) tokenEndpoint(document exactjson.Object) (*url.URL, *auth.Err
 	}
 	u, err := parseEndpoint(document.Text("token_endpoint"))
 	if err != nil {
-		return nil, self.Misconfigured("correct the server's metadata, or set the token endpoint", "%v", err).About(optionEndpoint)
+		return nil, self.Misconfigured("correct the server's metadata, or set the token endpoint", "%v",
+			err).About(optionEndpoint)
 	}
 	if host, _ := address.Canonical(u); !slices.Contains(p.learn().hosts, host) {
 		return nil, self.Misconfigured("allow that host if it may have the tokens of ServiceAccounts",

@@ -2,7 +2,8 @@ package exchange
 
 import "strings"
 
-// DockerHubConnectionAnnotation names the OIDC connection of the organization whose rights a ServiceAccount has.
+// DockerHubConnectionAnnotation names the OIDC connection of the organization
+// whose rights a ServiceAccount has.
 const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-id"
 
 // NewDockerHub returns a [Provider] for OIDC connections of an organization of
@@ -17,7 +18,8 @@ const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-
 // issuer is accepted is unproven.
 func NewDockerHub(organization string) *Provider {
 	return &Provider{
-		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token", KubernetesAudience: "https://identity.docker.com",
+		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token",
+		KubernetesAudience:  "https://identity.docker.com",
 		SubjectTokenType:    TokenTypeIDToken,
 		Parameters:          map[string]string{"expires_in": "3600"},
 		AnnotatedParameters: map[string]string{"connection_id": DockerHubConnectionAnnotation},

@@ -53,7 +53,8 @@ func (r *tokenRequest) notJSON(answer transport.Answer) error {
 	if err != nil {
 		kind = "something unknown"
 	}
-	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.endpoint.Host, r.clean(kind))
+	e.Message = fmt.Sprintf("the token endpoint at %q answers with %.50q, not with a JSON object", r.endpoint.Host,
+		r.clean(kind))
 	if len(answer.Body) == 0 {
 		e.Message = fmt.Sprintf("the token endpoint at %q answers with nothing", r.endpoint.Host)
 	}
@@ -161,7 +162,8 @@ func (r *tokenRequest) verdict(a oauth.Answer) verdict {
 		if a.Failed { // a refusal of the service, though without a code
 			return verdict{reason: auth.ErrDenied, remedy: r.trustRemedy(), unknown: true}
 		}
-		remedy := fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one", r.endpoint.Host)
+		remedy := fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one",
+			r.endpoint.Host)
 		return verdict{reason: auth.ErrUnavailable, remedy: remedy, unknown: true} // perhaps not the server's own answer
 	}
 	return verdict{reason: auth.ErrDenied, unknown: true}
@@ -222,7 +224,8 @@ func quoted(namesAndValues ...string) string {
 	return strings.Join(list, " and ")
 }
 
-// trustRemedy names the token that the server has to trust, and what the ServiceAccount asked for.
+// trustRemedy names the token that the server has to trust, and what the
+// ServiceAccount asked for.
 func (r *tokenRequest) trustRemedy() string {
 	purpose := cmp.Or(r.provider.form().title(), r.provider.Grant.title())
 	if named := r.named(); len(named) > 0 {
@@ -236,7 +239,8 @@ func (r *tokenRequest) trustRemedy() string {
 		claims.Issuer, claims.Subject, claims.Audience, purpose)
 }
 
-// named lists the annotated parameters. The values of the others are the controller's own.
+// named lists the annotated parameters. The values of the others are the
+// controller's own.
 func (r *tokenRequest) named() (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.provider.AnnotatedParameters)) {
 		list = append(list, fmt.Sprintf("%s %.256q", name, r.parameters[name]))
@@ -244,7 +248,8 @@ func (r *tokenRequest) named() (list []string) {
 	return list
 }
 
-// known lists what a service has to know, with the names of the controller's parameters alone.
+// known lists what a service has to know, with the names of the controller's
+// parameters alone.
 func (r *tokenRequest) known(place string) string {
 	list := r.named()
 	if place != "" {
@@ -270,7 +275,8 @@ func (g Grant) short() string {
 	return "the grant " + string(g)
 }
 
-// isTransient reports failures that pass by themselves although their status does not tell.
+// isTransient reports failures that pass by themselves although their status
+// does not tell.
 func (r *tokenRequest) isTransient(answer transport.Answer) bool {
 	if answer.Status != http.StatusBadRequest {
 		return answer.Status == http.StatusRequestTimeout
@@ -289,7 +295,8 @@ func shortCode(code string) string {
 	return code
 }
 
-// clean redacts and bounds the server's text. A secret that is too short to be redacted drops the whole text.
+// clean redacts and bounds the server's text. A secret that is too short to be
+// redacted drops the whole text.
 func (r *tokenRequest) clean(text string) string {
 	text = redact.Text(text, r.secrets...)
 	if slices.ContainsFunc(r.secrets, func(secret string) bool { return strings.Contains(text, secret) }) {

@@ -8,16 +8,19 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Each tenant names its federation rule. With a rule as second argument all share it.
+// Each tenant names its federation rule. With a rule as second argument all
+// share it.
 var anthropicAPI = exchange.NewAnthropic("org-1", "", "anthropic.example.com")
 
 // The argument is the ID of the workload identity provider.
 var openAIAPI = exchange.NewOpenAI("idp-1")
 
-// The address of an account is https://accounts.cloud.databricks.com/oidc/accounts/ID.
+// The address of an account is
+// https://accounts.cloud.databricks.com/oidc/accounts/ID.
 var databricks = exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", "databricks.example.com")
 
-// The realm finds the client by issuer and subject, so tenants annotate nothing.
+// The realm finds the client by issuer and subject, so tenants annotate
+// nothing.
 var keycloak = exchange.NewKeycloak("https://login.example.com/realms/one")
 
 // The audience is the one in the filter of the pool.
@@ -33,17 +36,20 @@ var vault = exchange.NewVault(exchange.VaultServer{Address: "https://vault.examp
 // The argument is the host, perhaps of your own octo-sts.
 var octoSTS = exchange.NewOctoSTS("octo-sts.dev")
 
-// Registries pull and push with auth.NewKeychain or auth.NewRegistryAuthenticator.
+// Registries pull and push with auth.NewKeychain or
+// auth.NewRegistryAuthenticator.
 var quay, dockerHub = exchange.NewQuay("quay.io"), exchange.NewDockerHub("organization")
 
-// A service that has no constructor. Parameters are the controller's, AnnotatedParameters a tenant's.
+// A service that has no constructor. Parameters are the controller's,
+// AnnotatedParameters a tenant's.
 var anyService = &exchange.Provider{
 	Endpoint: "https://login.example.com/token", Grant: exchange.GrantJWTBearer, JSONBody: true,
 	Parameters:          map[string]string{"pool": "prod"},
 	AnnotatedParameters: map[string]string{"account": "example.com/service-account"},
 }
 
-// The page shows this file and that of test/services, and what it shows is accepted.
+// The page shows this file and that of test/services, and what it shows is
+// accepted.
 func TestPageShowsCompiledCode(t *testing.T) {
 	page := document.Read(t, "docs/services.md")
 	shown := 0
@@ -59,7 +65,8 @@ func TestPageShowsCompiledCode(t *testing.T) {
 		t.Errorf("the page shows %d blocks of code", shown)
 	}
 	sa := testenv.ServiceAccount("tenant-a", "app", exchange.TailscaleClientIDAnnotation, "client-1")
-	for _, p := range []*exchange.Provider{anthropicAPI, openAIAPI, databricks, keycloak, confluent, tailscale, vault, octoSTS, quay, dockerHub, anyService} {
+	for _, p := range []*exchange.Provider{anthropicAPI, openAIAPI, databricks, keycloak, confluent, tailscale, vault,
+		octoSTS, quay, dockerHub, anyService} {
 		if audiences, err := p.GetAudiences(t.Context(), sa, nil); err != nil || len(audiences) != 1 {
 			t.Errorf("%s: %q, %v", p.GetName(), audiences, err)
 		}

@@ -35,9 +35,11 @@ func ExampleProvider_NewTransport() {
 	server := cloud.OAuth()
 	server.AddIssuer(issuer.URL(), issuer.HTTPClient(), server.URL())
 	server.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_secret_basic", Secret: "correct-horse"})
-	server.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}, Scopes: []string{"profile"}})
+	server.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"},
+		Scopes: []string{"profile"}})
 
-	// One for the whole controller. The secret is read at every exchange, in production from a file.
+	// One for the whole controller. The secret is read at every exchange, in
+	// production from a file.
 	provider := &exchange.Provider{
 		IssuerURL: server.URL(),
 		Client: exchange.ClientSecretBasic("controller", func(context.Context) (string, error) {
@@ -51,7 +53,8 @@ func ExampleProvider_NewTransport() {
 	}
 	defer tokens.Close()
 
-	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly", Operation: cache.OperationReconcile}
+	object := cache.InvolvedObject{Kind: "Report", Namespace: "tenant-a", Name: "weekly",
+		Operation: cache.OperationReconcile}
 	transport, err := provider.NewTransport(cloud.Client().Transport, []string{"oauth.example"},
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
 		auth.WithCache(tokens, object),
@@ -81,7 +84,8 @@ func ExampleProvider_NewTransport() {
 	// Output: 200 {"scope":"profile","sub":"system:serviceaccount:tenant-a:app"}
 }
 
-// The controller's own ServiceAccount is the client: there is no secret to store.
+// The controller's own ServiceAccount is the client: there is no secret to
+// store.
 func ExampleServiceAccountAssertion() {
 	const file = "/var/run/secrets/login.example.com/token" // a projected volume with the audience of the server
 	provider := &exchange.Provider{

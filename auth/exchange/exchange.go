@@ -22,13 +22,14 @@ import (
 const opExchange = "exchange token"
 
 // NewTokenForServiceAccount exchanges the ServiceAccount's token.
-func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount *corev1.ServiceAccount,
-	opts *provider.Options) (auth.Token, error) {
+func (p *Provider) NewTokenForServiceAccount(ctx context.Context, oidcToken string,
+	serviceAccount *corev1.ServiceAccount, opts *provider.Options) (auth.Token, error) {
 	return p.exchange(ctx, oidcToken, serviceAccount, opts)
 }
 
 // exchange sends the token to the server and reads the answer.
-func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1.ServiceAccount, opts *provider.Options) (auth.Token, error) {
+func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1.ServiceAccount,
+	opts *provider.Options) (auth.Token, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return nil, err
 	}
@@ -42,7 +43,8 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1
 		return nil, err
 	}
 	x := oauth.Exchange{SubjectToken: subjectToken, SubjectTokenType: cmp.Or(p.SubjectTokenType, TokenTypeJWT),
-		Audience: p.audience(opts), Resource: p.resource(opts), Scope: strings.Join(p.scopes(opts), " "), RequestedTokenType: p.RequestedTokenType}
+		Audience: p.audience(opts), Resource: p.resource(opts), Scope: strings.Join(p.scopes(opts), " "),
+		RequestedTokenType: p.RequestedTokenType}
 	if p.ActorToken != nil {
 		if x.ActorToken, err = ownToken(ctx, p.ActorToken, "the actor token", p.learn().audiences[:], opts); err != nil {
 			return nil, err
@@ -59,7 +61,8 @@ func (p *Provider) exchange(ctx context.Context, subjectToken string, sa *corev1
 	return r.read(answer)
 }
 
-// tokenRequest is one exchange. Each try of it is authenticated anew, because the secret may have been replaced.
+// tokenRequest is one exchange. Each try of it is authenticated anew, because
+// the secret may have been replaced.
 type tokenRequest struct {
 	oauth.Exchange
 	provider   *Provider

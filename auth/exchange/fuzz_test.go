@@ -20,12 +20,14 @@ type fixedAnswer struct {
 
 func (f fixedAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: f.status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(bytes.NewReader(f.body)), ContentLength: int64(len(f.body))}, nil
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(bytes.NewReader(f.body)),
+		ContentLength: int64(len(f.body))}, nil
 }
 
 const canary = "eyJhbGciOiJub25lIn0.e30.canary-signature"
 
-// Whatever a server answers, there is either a whole token or an error, and never the token that was sent.
+// Whatever a server answers, there is either a whole token or an error, and
+// never the token that was sent.
 func FuzzAnswer(f *testing.F) {
 	const good = `{"access_token":"secret-value","token_type":"Bearer","expires_in":3600,"scope":"read","issued_token_type":"urn:ietf:params:oauth:token-type:jwt"}`
 	f.Add(true, []byte(good))
@@ -46,7 +48,8 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
 		if err != nil {
-			if strings.Contains(err.Error(), "canary-signature") || strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 2500 {
+			if strings.Contains(err.Error(), "canary-signature") || strings.ContainsAny(err.Error(), "\n\r\x1b") ||
+				len(err.Error()) > 2500 {
 				t.Errorf("the message is not fit: %q", err)
 			}
 			return
@@ -56,7 +59,8 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatal(err)
 		}
 		value := token.Reveal()
-		if value == "" || value == canary || strings.ContainsAny(value, " \r\n\t") || token.GetDuration() <= 0 || token.GetDuration() > 25*60*60*1e9 {
+		if value == "" || value == canary || strings.ContainsAny(value, " \r\n\t") || token.GetDuration() <= 0 ||
+			token.GetDuration() > 25*60*60*1e9 {
 			t.Errorf("incomplete: %v", token)
 		}
 		if !ok || token.Scopes()[0] == "" || strings.Contains(token.String(), value) && len(value) > 40 {
@@ -73,22 +77,27 @@ func FuzzMetadata(f *testing.F) {
 	f.Add([]byte(`{"issuer":"https://oauth.example","token_endpoint":"https://oauth.example%2eevil.example/"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			if r.Method == http.MethodPost && (r.URL.Scheme != "https" || strings.ToLower(r.URL.Hostname()) != "oauth.example" || r.URL.Port() != "" && r.URL.Port() != "443" || r.URL.User != nil) {
+			if r.Method == http.MethodPost &&
+				(r.URL.Scheme != "https" || strings.ToLower(r.URL.Hostname()) != "oauth.example" ||
+					r.URL.Port() != "" && r.URL.Port() != "443" || r.URL.User != nil) {
 				t.Errorf("the token went to %q", r.URL)
 			}
 			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 		})}
 		p := &exchange.Provider{IssuerURL: "https://oauth.example"}
-		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &provider.Options{HTTPClient: client})
+		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"),
+			&provider.Options{HTTPClient: client})
 		if err != nil && strings.Contains(err.Error(), "canary-signature") {
 			t.Errorf("the message holds the token: %v", err)
 		}
 	})
 }
 
-// An endpoint that is accepted has the host that its text shows, and nothing that could hide another.
+// An endpoint that is accepted has the host that its text shows, and nothing
+// that could hide another.
 func FuzzEndpoint(f *testing.F) {
-	for _, s := range []string{"https://oauth.example/token", "https://[::1]:8443/", "https://a@b/", "https://oauth.example\\@evil/", "https://a:99999", "https://a?#", "https://a%00b/"} {
+	for _, s := range []string{"https://oauth.example/token", "https://[::1]:8443/", "https://a@b/",
+		"https://oauth.example\\@evil/", "https://a:99999", "https://a?#", "https://a%00b/"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, endpoint string) {
@@ -97,7 +106,8 @@ func FuzzEndpoint(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(endpoint)
-		if err != nil || u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Hostname() == "" || strings.ContainsAny(endpoint, "#\\ \r\n\t") {
+		if err != nil || u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Hostname() == "" ||
+			strings.ContainsAny(endpoint, "#\\ \r\n\t") {
 			t.Fatalf("%q was accepted: %v", endpoint, err)
 		}
 		authority, _, _ := strings.Cut(strings.TrimPrefix(endpoint, "https://"), "/")
@@ -126,7 +136,8 @@ func FuzzScope(f *testing.F) {
 			sent = r.PostForm
 			return fixedAnswer{http.StatusForbidden, nil}.RoundTrip(r)
 		})}
-		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), &provider.Options{Scopes: []string{scope}, HTTPClient: client})
+		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"),
+			&provider.Options{Scopes: []string{scope}, HTTPClient: client})
 		if fields := strings.Fields(sent.Get("scope")); len(fields) != 1 || fields[0] != scope || len(sent["scope"]) != 1 {
 			t.Errorf("%q was sent as %q", scope, sent["scope"])
 		}

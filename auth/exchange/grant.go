@@ -16,16 +16,19 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Grant says how the tenant's token is presented to the server: the grant_type of OAuth 2.0.
+// Grant says how the tenant's token is presented to the server: the grant_type
+// of OAuth 2.0.
 type Grant string
 
 const (
-	// GrantTokenExchange presents it as subject token (RFC 8693). It is the default.
+	// GrantTokenExchange presents it as subject token (RFC 8693). It is the
+	// default.
 	GrantTokenExchange Grant = ""
 	// GrantJWTBearer presents it as assertion (RFC 7523, section 2.1).
 	GrantJWTBearer Grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-	// GrantClientCredentials presents it as assertion of the client (RFC 7523, section 2.2): the tenant is the client.
-	// ServiceAccountAssertion is the controller's own.
+	// GrantClientCredentials presents it as assertion of the client (RFC 7523,
+	// section 2.2): the tenant is the client. ServiceAccountAssertion is the
+	// controller's own.
 	GrantClientCredentials Grant = "client_credentials"
 )
 
@@ -48,7 +51,8 @@ func (f oauthForm) check(p *Provider) error {
 	if !f.ownAudience || p.KubernetesAudience != "" {
 		return nil
 	}
-	return self.Misconfigured("name the one that its configuration has", "%s publishes no audience for Kubernetes tokens", f.name).
+	return self.Misconfigured("name the one that its configuration has",
+		"%s publishes no audience for Kubernetes tokens", f.name).
 		About("exchange.Provider.KubernetesAudience")
 }
 
@@ -122,7 +126,8 @@ func (r *tokenRequest) fields() url.Values {
 		form = r.Form()
 	}
 	if r.provider.Grant != GrantTokenExchange {
-		for name, value := range map[string]string{"grant_type": string(r.provider.Grant), "audience": r.Audience, "resource": r.Resource, "scope": r.Scope} {
+		for name, value := range map[string]string{"grant_type": string(r.provider.Grant), "audience": r.Audience,
+			"resource": r.Resource, "scope": r.Scope} {
 			if value != "" {
 				form.Set(name, value)
 			}

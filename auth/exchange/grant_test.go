@@ -37,7 +37,8 @@ func TestGrants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id := w.identity(t, token); id.Subject != subject("tenant-a") || id.Audience != p.Audience || len(id.Scopes) != 1 {
+			if id := w.identity(t, token); id.Subject != subject("tenant-a") || id.Audience != p.Audience ||
+				len(id.Scopes) != 1 {
 				t.Errorf("got %+v", id)
 			}
 			_, err = w.getFor(t.Context(), p, "tenant-b")
@@ -59,12 +60,14 @@ func TestParametersAreSent(t *testing.T) {
 		t.Errorf("sent %v", sent)
 	}
 	p = w.provider()
-	p.TokenFile, p.AnnotatedParameters = w.writeToken(t, w.oauth.TokenEndpoint()), map[string]string{"account": "example.com/account"}
+	p.TokenFile, p.AnnotatedParameters = w.writeToken(t, w.oauth.TokenEndpoint()),
+		map[string]string{"account": "example.com/account"}
 	_, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(w.cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "comes from an annotation of a ServiceAccount")
 }
 
-// Fields that a form cannot send, and what would replace another field, are refused by name.
+// Fields that a form cannot send, and what would replace another field, are
+// refused by name.
 func TestFormsThatAreRefused(t *testing.T) {
 	type change = func(*exchange.Provider)
 	parameter := func(name, value string) change {
@@ -89,21 +92,23 @@ func TestFormsThatAreRefused(t *testing.T) {
 		changes []change
 		want    string
 	}{
-		"unknown grant":     {nil, []change{grant("password")}, `"password" is not a grant`},
-		"actor":             {nil, []change{grant(exchange.GrantJWTBearer), actor}, "Provider.ActorToken"},
-		"requested type":    {nil, []change{grant(exchange.GrantJWTBearer), requested}, "Provider.RequestedTokenType"},
-		"subject type":      {nil, []change{grant(exchange.GrantClientCredentials), subjectType}, "Provider.SubjectTokenType"},
-		"second client":     {nil, []change{grant(exchange.GrantClientCredentials), client}, "Provider.Client"},
-		"grant_type":        {nil, []change{parameter("grant_type", "x")}, `"grant_type" is reserved`},
-		"subject_token":     {nil, []change{parameter("subject_token", "x")}, `"subject_token" is reserved`},
-		"actor_token_type":  {nil, []change{parameter("actor_token_type", "x")}, `"actor_token_type" is reserved`},
-		"client_assertion":  {nil, []change{parameter("client_assertion_type", "x")}, `"client_assertion_type" is reserved`},
-		"scope":             {nil, []change{parameter("scope", "x")}, `"scope" is reserved`},
-		"annotated scope":   {nil, []change{annotated(map[string]string{"scope": "x"})}, `"scope" is reserved`},
-		"a blank":           {nil, []change{parameter("a b", "x")}, `"a b" is reserved or malformed`},
-		"client_id":         {nil, []change{parameter("client_id", "x"), client}, `"client_id" is reserved`},
-		"empty value":       {nil, []change{parameter("pool", "")}, `"pool" is empty`},
-		"fixed, annotated":  {nil, []change{parameter("pool", "x"), annotated(map[string]string{"pool": "a"})}, "fixed and annotated"},
+		"unknown grant":  {nil, []change{grant("password")}, `"password" is not a grant`},
+		"actor":          {nil, []change{grant(exchange.GrantJWTBearer), actor}, "Provider.ActorToken"},
+		"requested type": {nil, []change{grant(exchange.GrantJWTBearer), requested}, "Provider.RequestedTokenType"},
+		"subject type": {nil, []change{grant(exchange.GrantClientCredentials), subjectType},
+			"Provider.SubjectTokenType"},
+		"second client":    {nil, []change{grant(exchange.GrantClientCredentials), client}, "Provider.Client"},
+		"grant_type":       {nil, []change{parameter("grant_type", "x")}, `"grant_type" is reserved`},
+		"subject_token":    {nil, []change{parameter("subject_token", "x")}, `"subject_token" is reserved`},
+		"actor_token_type": {nil, []change{parameter("actor_token_type", "x")}, `"actor_token_type" is reserved`},
+		"client_assertion": {nil, []change{parameter("client_assertion_type", "x")}, `"client_assertion_type" is reserved`},
+		"scope":            {nil, []change{parameter("scope", "x")}, `"scope" is reserved`},
+		"annotated scope":  {nil, []change{annotated(map[string]string{"scope": "x"})}, `"scope" is reserved`},
+		"a blank":          {nil, []change{parameter("a b", "x")}, `"a b" is reserved or malformed`},
+		"client_id":        {nil, []change{parameter("client_id", "x"), client}, `"client_id" is reserved`},
+		"empty value":      {nil, []change{parameter("pool", "")}, `"pool" is empty`},
+		"fixed, annotated": {nil, []change{parameter("pool", "x"), annotated(map[string]string{"pool": "a"})},
+			"fixed and annotated"},
 		"Authorization":     {nil, []change{header("authorization", "x")}, `"authorization" is reserved`},
 		"header of a line":  {nil, []change{header("X-A", "a\r\nB: c")}, `"X-A" is reserved or malformed`},
 		"name of a header":  {nil, []change{header("X A", "a")}, `"X A" is reserved or malformed`},
@@ -115,10 +120,12 @@ func TestFormsThatAreRefused(t *testing.T) {
 		"anthropic, none":   {exchange.NewAnthropic("", "rule", "a"), nil, `"organization_id" is empty`},
 		"docker hub, none":  {exchange.NewDockerHub(""), nil, `"" is not an organization`},
 		"docker hub, colon": {exchange.NewDockerHub("org:x"), nil, `"org:x" is not an organization`},
-		"service's header":  {exchange.NewAnthropic("org", "rule", "a"), []change{header("anthropic-beta", "x")}, `"anthropic-beta" is reserved`},
-		"vault, namespace":  {exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Namespace: "a\nb", KubernetesAudience: "a"}), nil, `"X-Vault-Namespace"`},
-		"quay, host":        {exchange.NewQuay("quay.io@evil.example"), nil, "user name"},
-		"databricks, URL":   {exchange.NewDatabricks("https://dbc-1.example/#", "a"), nil, "fragment"},
+		"service's header": {exchange.NewAnthropic("org", "rule", "a"), []change{header("anthropic-beta", "x")},
+			`"anthropic-beta" is reserved`},
+		"vault, namespace": {exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Namespace: "a\nb",
+			KubernetesAudience: "a"}), nil, `"X-Vault-Namespace"`},
+		"quay, host":      {exchange.NewQuay("quay.io@evil.example"), nil, "user name"},
+		"databricks, URL": {exchange.NewDatabricks("https://dbc-1.example/#", "a"), nil, "fragment"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -146,7 +153,8 @@ func TestFormsThatAreRefused(t *testing.T) {
 	})
 }
 
-// A service whose form is its own refuses each field that it cannot send, and each grant those of RFC 8693.
+// A service whose form is its own refuses each field that it cannot send, and
+// each grant those of RFC 8693.
 func TestFieldsWithoutUseAreRefused(t *testing.T) {
 	type change = func(*exchange.Provider)
 	rfc8693 := map[string]change{
@@ -187,8 +195,9 @@ func TestFieldsWithoutUseAreRefused(t *testing.T) {
 		"client_credentials": {grant(exchange.GrantClientCredentials), []map[string]change{rfc8693, client}},
 		"tailscale":          {services[cloudtest.FederationTailscale].make, []map[string]change{rfc8693, client, oauth}},
 		"vault":              {services[cloudtest.FederationVault].make, []map[string]change{rfc8693, client, oauth, bearer}},
-		"octo-sts":           {services[cloudtest.FederationOctoSTS].make, []map[string]change{rfc8693, client, oauth, bearer}},
-		"quay":               {services[cloudtest.FederationQuay].make, []map[string]change{rfc8693, client, oauth, bearer}},
+		"octo-sts": {services[cloudtest.FederationOctoSTS].make,
+			[]map[string]change{rfc8693, client, oauth, bearer}},
+		"quay": {services[cloudtest.FederationQuay].make, []map[string]change{rfc8693, client, oauth, bearer}},
 	} {
 		for _, fields := range tc.refuse {
 			for field, set := range fields {

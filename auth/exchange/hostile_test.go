@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// grants are the ways to present a ServiceAccount's token in OAuth's own form, or in JSON.
+// grants are the ways to present a ServiceAccount's token in OAuth's own form,
+// or in JSON.
 func grants() map[string]func(*environment) *exchange.Provider {
 	plain := func(grant exchange.Grant, json bool) func(*environment) *exchange.Provider {
 		return func(w *environment) *exchange.Provider {
@@ -65,7 +66,8 @@ func (w *environment) repeat(t *testing.T, said *string) {
 
 var sentToken = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.([\w-]+)`)
 
-// A server that repeats the request reveals no token and no header of the controller's, whatever the form.
+// A server that repeats the request reveals no token and no header of the
+// controller's, whatever the form.
 func TestGrantsRevealNothing(t *testing.T) {
 	eachGrant(t, func(t *testing.T, w *environment, p *exchange.Provider) {
 		const key, pool = "controllers-key-0123", "controllers-pool"
@@ -79,7 +81,8 @@ func TestGrantsRevealNothing(t *testing.T) {
 			t.Fatalf("the server got %s", said)
 		}
 		testenv.CheckError(t, err, auth.ErrDenied, "[redacted]", `account "account-a"`)
-		if strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), key) || strings.Contains(err.Error(), `pool "`) {
+		if strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), key) ||
+			strings.Contains(err.Error(), `pool "`) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -94,11 +97,13 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 	}{
 		"a parameter": {func(p *exchange.Provider) { p.Parameters = map[string]string{"pool": "one"} }, nil,
 			"the parameter pool is unknown (HTTP 400, invalid_request); correct the grant client_credentials, the parameter pool"},
-		"a long-lived token":   {nil, auth.WithTokenLifetime(2 * time.Hour), "more than 3,600 seconds"},
-		"another audience":     {func(p *exchange.Provider) { p.KubernetesAudience = "other" }, nil, "not for this server"},
-		"a scope not granted":  {nil, auth.WithScopes("admin"), "scope"},
-		"the form is no JSON":  {func(p *exchange.Provider) { p.JSONBody = true }, nil, "application/x-www-form-urlencoded"},
-		"a client of its own":  {func(p *exchange.Provider) { p.Parameters = map[string]string{"client_id": "app"} }, nil, ""},
+		"a long-lived token":  {nil, auth.WithTokenLifetime(2 * time.Hour), "more than 3,600 seconds"},
+		"another audience":    {func(p *exchange.Provider) { p.KubernetesAudience = "other" }, nil, "not for this server"},
+		"a scope not granted": {nil, auth.WithScopes("admin"), "scope"},
+		"the form is no JSON": {func(p *exchange.Provider) { p.JSONBody = true }, nil, "application/x-www-form-urlencoded"},
+		"a client of its own": {func(p *exchange.Provider) {
+			p.Parameters = map[string]string{"client_id": "app"}
+		}, nil, ""},
 		"the realm's own time": {nil, auth.WithTokenLifetime(time.Hour), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +132,8 @@ func TestFederatedClientsAreChecked(t *testing.T) {
 	}
 }
 
-// The controller itself is a tenant of Tailscale too, whose audience depends on the client ID.
+// The controller itself is a tenant of Tailscale too, whose audience depends on
+// the client ID.
 func TestControllersOwnTokenAtTailscale(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationTailscale)
 	p := exchange.NewTailscale()
@@ -150,15 +156,17 @@ func TestControllersOwnTokenAtTailscale(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "client_id", "annotation of a ServiceAccount")
 }
 
-// GitHub and Vault ignore the case of these, so a Policy that refuses org/secret would let Org/Secret pass.
+// GitHub and Vault ignore the case of these, so a Policy that refuses
+// org/secret would let Org/Secret pass.
 func TestPoliciesSeeLowerCase(t *testing.T) {
 	for name, tc := range map[string]struct {
 		of          *exchange.Provider
 		annotations map[string]string
 		want        string
 	}{
-		"scope of octo-sts": {exchange.NewOctoSTS("octo-sts.dev"), map[string]string{exchange.OctoSTSScopeAnnotation: "Org/Secret",
-			exchange.OctoSTSIdentityAnnotation: "Deploy"}, "identity=Deploy,scope=org/secret"},
+		"scope of octo-sts": {exchange.NewOctoSTS("octo-sts.dev"),
+			map[string]string{exchange.OctoSTSScopeAnnotation: "Org/Secret",
+				exchange.OctoSTSIdentityAnnotation: "Deploy"}, "identity=Deploy,scope=org/secret"},
 		"role of Vault": {exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", KubernetesAudience: "a"}),
 			map[string]string{exchange.VaultRoleAnnotation: "Admin"}, "admin"},
 		"role of Databricks": {exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", "a"),

@@ -12,7 +12,8 @@ const (
 	// OctoSTSScopeAnnotation names the repository or organization whose trust
 	// policy applies: <organization>[/<repository>].
 	OctoSTSScopeAnnotation = annotationPrefix + "octo-sts-scope"
-	// OctoSTSIdentityAnnotation names the trust policy, .github/chainguard/<identity>.sts.yaml.
+	// OctoSTSIdentityAnnotation names the trust policy,
+	// .github/chainguard/<identity>.sts.yaml.
 	OctoSTSIdentityAnnotation = annotationPrefix + "octo-sts-identity"
 )
 

@@ -2,7 +2,8 @@ package exchange
 
 import "time"
 
-// OpenAIServiceAccountAnnotation names the service account of OpenAI's project as which a ServiceAccount works.
+// OpenAIServiceAccountAnnotation names the service account of OpenAI's project
+// as which a ServiceAccount works.
 const OpenAIServiceAccountAnnotation = annotationPrefix + "openai-service-account-id"
 
 // NewOpenAI returns a [Provider] for OpenAI's API. The organization's identity

@@ -63,7 +63,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	if opts.STSEndpoint != "" {
 		return self.Misconfigured("leave it out; the controller configures the server",
-			"the STS endpoint %q is refused: tokens go to the provider's own server only", redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
+			"the STS endpoint %q is refused: tokens go to the provider's own server only",
+			redact.URL(opts.STSEndpoint)).About("auth.WithSTSEndpoint")
 	}
 	if err := p.form().checkOptions(opts); err != nil {
 		return err
@@ -75,16 +76,19 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	if a := p.audience(opts); a != p.Audience && !slices.Contains(p.AllowedAudiences, a) {
 		return self.Denied("allow it if callers may choose it",
-			"the audience %.300q is not one that the provider allows for issued tokens", a).About("exchange.Provider.AllowedAudiences")
+			"the audience %.300q is not one that the provider allows for issued tokens",
+			a).About("exchange.Provider.AllowedAudiences")
 	}
 	if r := p.resource(opts); r != p.Resource && !slices.Contains(p.AllowedResources, r) {
 		return self.Denied("allow it if callers may choose it",
-			"the resource %.300q is not one that the provider allows for issued tokens", r).About("exchange.Provider.AllowedResources")
+			"the resource %.300q is not one that the provider allows for issued tokens",
+			r).About("exchange.Provider.AllowedResources")
 	}
 	return nil
 }
 
-// config follows from a Provider's fields. It is computed once, because every hit of the cache needs it.
+// config follows from a Provider's fields. It is computed once, because every
+// hit of the cache needs it.
 type config struct {
 	err       error
 	audiences [1]string // of the ServiceAccount's token
@@ -115,20 +119,26 @@ func (p *Provider) server() string { return cmp.Or(p.Endpoint, p.IssuerURL) }
 func (p *Provider) check() error {
 	switch {
 	case p.server() == "":
-		return self.Misconfigured("set its token endpoint or its issuer", "the provider knows no authorization server").About(optionEndpoint, optionIssuer)
+		return self.Misconfigured("set its token endpoint or its issuer",
+			"the provider knows no authorization server").About(optionEndpoint, optionIssuer)
 	case p.Endpoint != "" && p.IssuerURL != "":
-		return self.Misconfigured("leave one out", "the token endpoint and the issuer exclude each other").About(optionEndpoint, optionIssuer)
+		return self.Misconfigured("leave one out",
+			"the token endpoint and the issuer exclude each other").About(optionEndpoint, optionIssuer)
 	case p.RequestedTokenType == oauth.TokenTypeRefreshToken:
-		return self.Misconfigured("request an access token, "+oauth.TokenTypeAccessToken, "refresh tokens cannot be requested: they outlive the ServiceAccount").
+		return self.Misconfigured("request an access token, "+oauth.TokenTypeAccessToken,
+			"refresh tokens cannot be requested: they outlive the ServiceAccount").
 			About(optionTokenType)
 	case p.AssumedLifetime < 0 || p.AssumedLifetime > maxLifetime:
-		return self.Misconfigured("use some minutes", "the lifetime to assume cannot be %s", p.AssumedLifetime).About(optionAssumedLifetime)
+		return self.Misconfigured("use some minutes", "the lifetime to assume cannot be %s",
+			p.AssumedLifetime).About(optionAssumedLifetime)
 	case slices.Contains(p.AllowedAudiences, "") || slices.Contains(p.AllowedResources, ""):
 		return self.Misconfigured("leave it out", "an allowed audience or resource is empty").
 			About("exchange.Provider.AllowedAudiences", "exchange.Provider.AllowedResources")
 	}
-	for option, values := range map[string][]string{optionTokenType: {p.RequestedTokenType}, "exchange.Provider.SubjectTokenType": {p.SubjectTokenType},
-		"exchange.Provider.ActorTokenType": {p.ActorTokenType}, "exchange.Provider.Resource": {p.Resource}, "exchange.Provider.AllowedResources": p.AllowedResources} {
+	for option, values := range map[string][]string{optionTokenType: {p.RequestedTokenType},
+		"exchange.Provider.SubjectTokenType": {p.SubjectTokenType},
+		"exchange.Provider.ActorTokenType":   {p.ActorTokenType}, "exchange.Provider.Resource": {p.Resource},
+		"exchange.Provider.AllowedResources": p.AllowedResources} {
 		for _, uri := range values {
 			if uri != "" && !oauth.AbsoluteURI(uri) {
 				return self.Misconfigured("use an absolute URI without a fragment", "%.300q is not a URI", uri).About(option)
@@ -170,7 +180,8 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	return address.Parse("token endpoint", endpoint, address.Path|address.Query)
 }
 
-// canonicalHost returns <host>:<port> in the one form in which hosts are compared, with 443 for no port.
+// canonicalHost returns <host>:<port> in the one form in which hosts are
+// compared, with 443 for no port.
 func canonicalHost(host string) (string, bool) {
 	if strings.ContainsAny(host, "/?") {
 		return "", false
@@ -198,8 +209,10 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 // tokens cannot be compared: such a Provider shares with none.
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
-		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer), fmt.Sprintf("%#v", p.service),
-		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.headers(), p.DefaultScopes)} // fmt sorts the keys of maps
+		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer),
+		fmt.Sprintf("%#v", p.service),
+		// fmt sorts the keys of maps
+		fmt.Sprintf("%q %q %q %q", p.Parameters, p.AnnotatedParameters, p.headers(), p.DefaultScopes)}
 	if p.Client != nil {
 		values = append(values, p.Client.settings().method, p.Client.settings().id)
 	}

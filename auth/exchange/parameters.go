@@ -20,14 +20,16 @@ const (
 	optionHeaders    = "exchange.Provider.Headers"
 )
 
-// parameter is one of Provider.Parameters, or of AnnotatedParameters if it has an annotation.
+// parameter is one of Provider.Parameters, or of AnnotatedParameters if it has
+// an annotation.
 type parameter struct {
 	name, value, annotation, key string
 	folds                        bool
 }
 
 // reserved are parameters that a Provider's other fields set.
-var reserved = []string{"grant_type", "assertion", "client_secret", "audience", "resource", "scope", "requested_token_type", "jwt"}
+var reserved = []string{"grant_type", "assertion", "client_secret", "audience", "resource", "scope",
+	"requested_token_type", "jwt"}
 
 func (p *Provider) prepareParameters() (list []parameter) {
 	for name, value := range p.Parameters {
@@ -63,35 +65,44 @@ func (p *Provider) checkParameters(list []parameter) error {
 		}
 		switch {
 		case i > 0 && list[i-1].name == one.name:
-			return self.Misconfigured("leave one out", "the parameter %.100q is fixed and annotated", one.name).About(optionParameters, optionAnnotated)
+			return self.Misconfigured("leave one out", "the parameter %.100q is fixed and annotated",
+				one.name).About(optionParameters, optionAnnotated)
 		case !oauth.ValidScope(one.name) || p.reserves(one.name) || one.name == "client_id" && p.Client != nil:
-			return self.Misconfigured("leave it out; other fields set it", "the parameter %.100q is reserved or malformed", one.name).About(option)
-		case one.annotation == "" && (one.value == "" || strings.ContainsFunc(one.value, func(r rune) bool { return r < ' ' || r > '~' })):
-			return self.Misconfigured("set it to printable ASCII", "the parameter %.100q is empty or malformed", one.name).About(option)
+			return self.Misconfigured("leave it out; other fields set it", "the parameter %.100q is reserved or malformed",
+				one.name).About(option)
+		case one.annotation == "" && (one.value == "" || strings.ContainsFunc(one.value, func(r rune) bool {
+			return r < ' ' || r > '~'
+		})):
+			return self.Misconfigured("set it to printable ASCII", "the parameter %.100q is empty or malformed",
+				one.name).About(option)
 		}
 	}
 	takes := p.form().parameters()
 	for _, one := range list {
 		if takes != nil && !slices.Contains(takes, one.name) {
-			return self.Misconfigured("leave it out", "%s takes no parameter %.100q", p.form().title(), one.name).About(optionParameters, optionAnnotated)
+			return self.Misconfigured("leave it out", "%s takes no parameter %.100q", p.form().title(),
+				one.name).About(optionParameters, optionAnnotated)
 		}
 	}
 	for _, name := range takes {
 		if !slices.ContainsFunc(list, func(one parameter) bool { return one.name == name }) {
-			return self.Misconfigured("set it, or name its annotation", "%s needs the parameter %q", p.form().title(), name).About(optionParameters, optionAnnotated)
+			return self.Misconfigured("set it, or name its annotation", "%s needs the parameter %q", p.form().title(),
+				name).About(optionParameters, optionAnnotated)
 		}
 	}
 	return p.checkHeaders()
 }
 
 func (p *Provider) checkHeaders() error {
-	reserved := slices.AppendSeq([]string{"Authorization", "Content-Type", "Content-Length", "Accept", "Host"}, maps.Keys(p.form().headers()))
+	reserved := slices.AppendSeq([]string{"Authorization", "Content-Type", "Content-Length", "Accept", "Host"},
+		maps.Keys(p.form().headers()))
 	for name, value := range p.headers() {
 		h := textproto.CanonicalMIMEHeaderKey(name)
 		_, own := p.Headers[name]
 		if h == "" || strings.Trim(h, headerLetters) != "" || own && slices.Contains(reserved, h) ||
 			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			return self.Misconfigured("leave it out, or correct it", "the header %.100q is reserved or malformed", name).About(optionHeaders)
+			return self.Misconfigured("leave it out, or correct it", "the header %.100q is reserved or malformed",
+				name).About(optionHeaders)
 		}
 	}
 	return nil
@@ -99,27 +110,32 @@ func (p *Provider) checkHeaders() error {
 
 const headerLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-// reserves holds for OAuth's forms: a service with a form of its own names its parameters.
+// reserves holds for OAuth's forms: a service with a form of its own names its
+// parameters.
 func (p *Provider) reserves(name string) bool {
 	if slices.Contains(p.form().parameters(), name) {
 		return false
 	}
-	return slices.Contains(reserved, name) || strings.HasPrefix(name, "subject_") || strings.HasPrefix(name, "actor_") || strings.HasPrefix(name, "client_assertion")
+	return slices.Contains(reserved, name) || strings.HasPrefix(name, "subject_") || strings.HasPrefix(name, "actor_") ||
+		strings.HasPrefix(name, "client_assertion")
 }
 
-// valueFor returns the value for a ServiceAccount, which is nil for the controller itself.
+// valueFor returns the value for a ServiceAccount, which is nil for the
+// controller itself.
 func (one *parameter) valueFor(sa *corev1.ServiceAccount) (string, error) {
 	switch {
 	case one.annotation == "":
 		return one.value, nil
 	case sa == nil:
 		return "", self.Misconfigured("name a ServiceAccount, or set the parameter for all",
-			"the parameter %q comes from an annotation of a ServiceAccount", one.name).About(optionAnnotated, "auth.WithServiceAccount")
+			"the parameter %q comes from an annotation of a ServiceAccount", one.name).About(optionAnnotated,
+			"auth.WithServiceAccount")
 	}
 	value, ok := sa.Annotations[one.annotation]
 	switch {
 	case !ok:
-		return "", self.Misconfigured(fmt.Sprintf("set it to the %s that the service knows", one.name), "the annotation %q is missing", one.annotation)
+		return "", self.Misconfigured(fmt.Sprintf("set it to the %s that the service knows", one.name),
+			"the annotation %q is missing", one.annotation)
 	case !validParameter(value):
 		return "", self.Misconfigured("use 1 to 256 characters of A-Z, a-z, 0-9 and ._:/@+-",
 			"the annotation %q is malformed: %.300q", one.annotation, value)
@@ -156,7 +172,8 @@ func (c *config) values(sa *corev1.ServiceAccount) (map[string]string, error) {
 	return values, nil
 }
 
-// identity returns the annotated parameters: the value of a single one, else name=value,name=value.
+// identity returns the annotated parameters: the value of a single one, else
+// name=value,name=value.
 func (c *config) identity(sa *corev1.ServiceAccount) (string, error) {
 	var all string
 	for i := range c.parameters {

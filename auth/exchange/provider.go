@@ -51,7 +51,8 @@ type Provider struct {
 	// issuer's token endpoint may be. The issuer's own is always allowed.
 	AllowedEndpointHosts []string
 
-	// Grant says how the tenant's token is presented. Fields that it, or a service's own form, cannot send are refused.
+	// Grant says how the tenant's token is presented. Fields that it, or a
+	// service's own form, cannot send are refused.
 	Grant Grant
 	// JSONBody sends the parameters as a JSON object instead of a form.
 	JSONBody bool
@@ -75,22 +76,27 @@ type Provider struct {
 	// AssumeBearer accepts an answer without token_type, which OAuth requires.
 	AssumeBearer bool
 
-	// Audience is the service that accepts the issued token, in the server's own terms. Optional.
+	// Audience is the service that accepts the issued token, in the server's
+	// own terms. Optional.
 	Audience string
 	// DefaultScopes are requested by calls without auth.WithScopes.
 	DefaultScopes []string
-	// Resource is the URI of the service that accepts the issued token (RFC 8707), without a fragment. Optional.
+	// Resource is the URI of the service that accepts the issued token (RFC
+	// 8707), without a fragment. Optional.
 	Resource string
-	// AllowedAudiences and AllowedResources are what calls may choose instead, with WithAudience and WithResource.
+	// AllowedAudiences and AllowedResources are what calls may choose instead,
+	// with WithAudience and WithResource.
 	AllowedAudiences, AllowedResources []string
-	// RequestedTokenType is the type of token to request, such as TokenTypeAccessToken. Empty leaves that to the server.
-	// Refresh tokens are refused.
+	// RequestedTokenType is the type of token to request, such as
+	// TokenTypeAccessToken. Empty leaves that to the server. Refresh tokens are
+	// refused.
 	RequestedTokenType string
 	// AssumedLifetime is the lifetime of a token if neither the answer nor the
 	// token itself states one. Zero refuses such an answer with ErrUnavailable.
 	AssumedLifetime time.Duration
 
-	// KubernetesAudience is the audience of the ServiceAccounts' tokens. Empty: Endpoint or IssuerURL.
+	// KubernetesAudience is the audience of the ServiceAccounts' tokens. Empty:
+	// Endpoint or IssuerURL.
 	KubernetesAudience string
 	// SubjectTokenType and ActorTokenType are the types of the ServiceAccount's
 	// and of the actor's token. Empty: TokenTypeJWT.
@@ -99,13 +105,15 @@ type Provider struct {
 	// ServiceAccount, the controller itself. Every exchange asks it for
 	// KubernetesAudience. Nil sends none.
 	ActorToken auth.SubjectTokenSource
-	// TokenFile is the controller's own projected ServiceAccount token, with KubernetesAudience, for calls that name no
-	// ServiceAccount. Empty refuses those with ErrMisconfigured.
+	// TokenFile is the controller's own projected ServiceAccount token, with
+	// KubernetesAudience, for calls that name no ServiceAccount. Empty refuses
+	// those with ErrMisconfigured.
 	TokenFile string
 
 	// Client authenticates the controller at the server. Nil does not.
 	Client ClientAuthentication
-	// ClientAudience is the audience of the token that ServiceAccountAssertion sends. Empty: KubernetesAudience.
+	// ClientAudience is the audience of the token that ServiceAccountAssertion
+	// sends. Empty: KubernetesAudience.
 	ClientAudience string
 
 	service    service // nil: plain OAuth 2.0
@@ -132,7 +140,8 @@ func (p *Provider) ServiceName() string {
 }
 
 // AddToCacheKey implements [provider.CacheKeyContributor].
-func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *provider.Options) {
+func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1.ServiceAccount,
+	opts *provider.Options) {
 	key.Add("exchange", p.learn().key)
 	key.Add("exchangeAudience", p.audience(opts))
 	key.Add("exchangeResource", p.resource(opts))
@@ -143,8 +152,10 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1
 	}
 }
 
-// GetAudiences returns KubernetesAudience or its default, which depends on a parameter for some services.
-func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.ServiceAccount, _ *provider.Options) ([]string, error) {
+// GetAudiences returns KubernetesAudience or its default, which depends on a
+// parameter for some services.
+func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.ServiceAccount,
+	_ *provider.Options) ([]string, error) {
 	c := p.learn()
 	if c.err != nil {
 		return nil, c.err

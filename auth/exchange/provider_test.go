@@ -28,7 +28,8 @@ const (
 	store = "https://store.example/"
 )
 
-// environment is a cluster with two tenants, and an authorization server that lets the first have what it wants.
+// environment is a cluster with two tenants, and an authorization server that
+// lets the first have what it wants.
 type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
@@ -36,7 +37,8 @@ type environment struct {
 	client *cloudtest.Client
 }
 
-// requests returns how many requests were made to the server and to the cluster.
+// requests returns how many requests were made to the server and to the
+// cluster.
 func (w *environment) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() }
 
 func serviceAccount(namespace string) *corev1.ServiceAccount {
@@ -52,7 +54,8 @@ func newEnvironment(t testing.TB) *environment {
 	w := &environment{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
 		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
 	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
-	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject("tenant-a"), subject("controller")},
+	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(),
+		Subjects:  []string{subject("tenant-a"), subject("controller")},
 		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
 	return w
 }
@@ -84,7 +87,8 @@ func expectNone(t testing.TB, requests int) {
 	}
 }
 
-func (w *environment) getFor(ctx context.Context, p *exchange.Provider, namespace string, more ...auth.Option) (*exchange.Token, error) {
+func (w *environment) getFor(ctx context.Context, p *exchange.Provider, namespace string,
+	more ...auth.Option) (*exchange.Token, error) {
 	token, err := auth.GetAccessToken(ctx, p, w.options(namespace, more...)...)
 	if err != nil {
 		return nil, err
@@ -115,13 +119,17 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 		strings.Join(id.Scopes, " ") != "read write" || id.Actor != "" || id.ClientID != "" {
 		t.Errorf("got a token for %+v", id)
 	}
-	if token.Type() != "Bearer" || token.IssuedTokenType() != exchange.TokenTypeAccessToken || strings.Join(token.Scopes(), " ") != "read write" ||
+	if token.Type() != "Bearer" || token.IssuedTokenType() != exchange.TokenTypeAccessToken ||
+		strings.Join(token.Scopes(), " ") != "read write" ||
 		token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || time.Until(token.ExpiresAt()) > time.Hour {
 		t.Errorf("%v: %s, %q, %q", token, token.Type(), token.IssuedTokenType(), token.Scopes())
 	}
-	want := map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token_type": exchange.TokenTypeJWT,
-		"audience": "api", "resource": api, "scope": "read write", "requested_token_type": exchange.TokenTypeAccessToken}
-	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "oauth.example" || fmt.Sprint(calls[0].Parameters) != fmt.Sprint(want) {
+	want := map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+		"subject_token_type": exchange.TokenTypeJWT,
+		"audience":           "api", "resource": api, "scope": "read write",
+		"requested_token_type": exchange.TokenTypeAccessToken}
+	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "oauth.example" ||
+		fmt.Sprint(calls[0].Parameters) != fmt.Sprint(want) {
 		t.Errorf("asked %+v", calls)
 	}
 }
@@ -131,7 +139,8 @@ func TestWithoutAnything(t *testing.T) {
 	w := newEnvironment(t)
 	w.oauth.Configure(cloudtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
 	token, err := w.get(t, w.provider())
-	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 || token.GetDuration() > 5*time.Minute {
+	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 ||
+		token.GetDuration() > 5*time.Minute {
 		t.Errorf("%v with %q, %v", token, w.cloud.Log()[0].Parameters, err)
 	}
 }
@@ -141,7 +150,8 @@ func TestTokenTypes(t *testing.T) {
 	p := w.provider()
 	p.RequestedTokenType, p.SubjectTokenType = exchange.TokenTypeIDToken, exchange.TokenTypeIDToken
 	token, err := w.get(t, p)
-	if err != nil || token.Type() != "N_A" || token.IssuedTokenType() != exchange.TokenTypeIDToken || w.cloud.Log()[0].Parameters["subject_token_type"] != exchange.TokenTypeIDToken {
+	if err != nil || token.Type() != "N_A" || token.IssuedTokenType() != exchange.TokenTypeIDToken ||
+		w.cloud.Log()[0].Parameters["subject_token_type"] != exchange.TokenTypeIDToken {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = token.OAuth2Token()
@@ -167,7 +177,9 @@ func TestAudienceOfTheKubernetesToken(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err := w.get(t, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(), KubernetesAudience: "https://kubernetes.default.svc"})
+	_,
+		err := w.get(t, &exchange.Provider{Endpoint: w.oauth.TokenEndpoint(),
+		KubernetesAudience: "https://kubernetes.default.svc"})
 	testenv.CheckError(t, err, auth.ErrDenied, "API server")
 }
 
@@ -181,10 +193,12 @@ func TestTargetsOfACall(t *testing.T) {
 		audience, resource string
 		refused            string
 	}{
-		"none":                 {nil, "api", api, ""},
-		"the provider's own":   {[]auth.Option{exchange.WithAudience("api"), exchange.WithResource(api)}, "api", api, ""},
-		"allowed":              {[]auth.Option{exchange.WithAudience("store"), exchange.WithResource(store)}, "store", store, ""},
-		"the last one counts":  {[]auth.Option{exchange.WithAudience("bank"), exchange.WithAudience("store")}, "store", api, ""},
+		"none":               {nil, "api", api, ""},
+		"the provider's own": {[]auth.Option{exchange.WithAudience("api"), exchange.WithResource(api)}, "api", api, ""},
+		"allowed": {[]auth.Option{exchange.WithAudience("store"), exchange.WithResource(store)}, "store",
+			store, ""},
+		"the last one counts": {[]auth.Option{exchange.WithAudience("bank"), exchange.WithAudience("store")}, "store",
+			api, ""},
 		"another audience":     {[]auth.Option{exchange.WithAudience("bank")}, "", "", `"bank"`},
 		"an empty audience":    {[]auth.Option{exchange.WithAudience("")}, "", "", "AllowedAudiences"},
 		"almost the audience":  {[]auth.Option{exchange.WithAudience("store ")}, "", "", `"store "`},
@@ -282,7 +296,9 @@ func TestConformance(t *testing.T) {
 		}, rfc8693...)
 	})
 	t.Run("keycloak", func(t *testing.T) {
-		w.runConformance(t, func(*testing.T) auth.Provider { return exchange.NewKeycloak(w.oauth.URL()) }, append(rfc8693, "Client")...)
+		w.runConformance(t, func(*testing.T) auth.Provider {
+			return exchange.NewKeycloak(w.oauth.URL())
+		}, append(rfc8693, "Client")...)
 	})
 }
 
@@ -326,14 +342,21 @@ func (w *environment) runConformance(t *testing.T, newProvider func(*testing.T) 
 
 // fields are other values of a Provider's fields.
 func (w *environment) fields(t *testing.T) map[string]any {
-	return map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example", "KubernetesAudience": "other",
-		"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute, "SubjectTokenType": exchange.TokenTypeIDToken,
-		"ActorTokenType": exchange.TokenTypeIDToken, "ActorToken": auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),
-		"Client": exchange.ServiceAccountAssertion("other", auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
-		// These exclude each other, limit a choice, or need a client or no ServiceAccount.
-		"Endpoint": nil, "IssuerURL": nil, "AllowedEndpointHosts": nil, "AllowedAudiences": nil, "AllowedResources": nil, "ClientAudience": nil,
-		"TokenFile":  nil,
-		"Parameters": map[string]string{"pool": "other"}, "Headers": map[string]string{"X-Other": "1"}, "AssumeBearer": true,
-		"Grant": exchange.GrantJWTBearer, "DefaultScopes": []string{"other"},
+	return map[string]any{"Name": "other", "Audience": "other", "Resource": "https://other.example",
+		"KubernetesAudience": "other",
+		"RequestedTokenType": exchange.TokenTypeJWT, "AssumedLifetime": time.Minute,
+		"SubjectTokenType": exchange.TokenTypeIDToken,
+		"ActorTokenType":   exchange.TokenTypeIDToken,
+		"ActorToken":       auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint())),
+		"Client": exchange.ServiceAccountAssertion("other",
+			auth.NewFileTokenSource(w.writeToken(t, w.oauth.TokenEndpoint()))),
+		// These exclude each other, limit a choice, or need a client or no
+		// ServiceAccount.
+		"Endpoint": nil, "IssuerURL": nil, "AllowedEndpointHosts": nil, "AllowedAudiences": nil, "AllowedResources": nil,
+		"ClientAudience": nil,
+		"TokenFile":      nil,
+		"Parameters":     map[string]string{"pool": "other"}, "Headers": map[string]string{"X-Other": "1"},
+		"AssumeBearer": true,
+		"Grant":        exchange.GrantJWTBearer, "DefaultScopes": []string{"other"},
 		"JSONBody": true, "AnnotatedParameters": nil} // TestConformanceOfServices has it
 }

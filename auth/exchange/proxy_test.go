@@ -10,7 +10,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// A tenant learns nothing of the controller's network from the errors of a proxy of its own.
+// A tenant learns nothing of the controller's network from the errors of a
+// proxy of its own.
 func TestErrorsOfAProxy(t *testing.T) {
 	w := newEnvironment(t)
 	for name, tc := range map[string]struct {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// QuayRobotAnnotation names the robot account as which a ServiceAccount pulls and pushes: <organization>+<robot>.
+// QuayRobotAnnotation names the robot account as which a ServiceAccount pulls
+// and pushes: <organization>+<robot>.
 const QuayRobotAnnotation = annotationPrefix + "quay-robot"
 
 // NewQuay returns a [Provider] for robot federation of Quay (quay.io, or the
@@ -36,7 +37,8 @@ func (quay) user(parameters map[string]string) string { return parameters["robot
 func (q quay) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
 	robot := q.user(r.parameters)
 	if robot == "" || strings.Contains(robot, ":") { // a colon would end the user name, and give another robot the token
-		return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account", robot).About(optionAnnotated)
+		return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account",
+			robot).About(optionAnnotated)
 	}
 	req, err := getJSON(ctx, r.endpoint.String())
 	if err == nil {

@@ -16,10 +16,12 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// The page of a proxy is no refusal by the service: a denial would drop a cached token that is valid.
+// The page of a proxy is no refusal by the service: a denial would drop a
+// cached token that is valid.
 func TestAnswersOfProxiesAreNotTheServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
-		for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
+		for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden,
+			http.StatusNotFound} {
 			t.Run(fmt.Sprint(status), func(t *testing.T) {
 				f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "text/html")
@@ -42,25 +44,39 @@ func TestReasonsOfServices(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"Anthropic, form": {cloudtest.FederationAnthropic, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"no such workspace"}}`,
-			auth.ErrMisconfigured, `no such workspace (HTTP 400, invalid_request_error); check that Anthropic knows service_account_id "svac_1", ` +
+		"Anthropic, form": {cloudtest.FederationAnthropic, 400,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"no such workspace"}}`,
+			auth.ErrMisconfigured,
+			`no such workspace (HTTP 400, invalid_request_error); check that Anthropic knows service_account_id "svac_1", ` +
 				"the controller's federation_rule_id, the controller's organization_id"},
-		"Anthropic, rule": {cloudtest.FederationAnthropic, 401, `{"type":"error","error":{"type":"authentication_error","message":"no rule"}}`,
+		"Anthropic, rule": {cloudtest.FederationAnthropic, 401,
+			`{"type":"error","error":{"type":"authentication_error","message":"no rule"}}`,
 			auth.ErrDenied, "let the server trust"},
-		"Anthropic, empty error":  {cloudtest.FederationAnthropic, 403, `{"error":{}}`, auth.ErrDenied, "Anthropic refuses"},
-		"Confluent, empty error":  {cloudtest.FederationConfluent, 400, `{"error":{}}`, auth.ErrDenied, "Confluent Cloud refuses"},
-		"OpenAI, subject":         {cloudtest.FederationOpenAI, 400, `{"error":"invalid_subject_token"}`, auth.ErrDenied, "let the server trust"},
-		"OpenAI, access":          {cloudtest.FederationOpenAI, 403, `{"error":"access_denied"}`, auth.ErrDenied, "let the server trust"},
-		"OpenAI, unknown code":    {cloudtest.FederationOpenAI, 400, `{"error":"brand_new"}`, auth.ErrDenied, "brand_new"},
-		"Vault, permission":       {cloudtest.FederationVault, 403, `{"errors":["permission denied"]}`, auth.ErrDenied, `role "app"`},
-		"Vault, mount":            {cloudtest.FederationVault, 404, `{"errors":[]}`, auth.ErrMisconfigured, `the mount "clusters/one" in the namespace "team/a"`},
-		"Vault, throttled":        {cloudtest.FederationVault, 429, `{"errors":["slow"]}`, auth.ErrThrottled, "Vault fails"},
-		"Vault, sealed":           {cloudtest.FederationVault, 503, `{"errors":["Vault is sealed"]}`, auth.ErrUnavailable, "Vault is sealed"},
-		"Quay, robot":             {cloudtest.FederationQuay, 401, `{"message":"no such robot"}`, auth.ErrDenied, `robot "org+robot"`},
-		"octo-sts, no policy":     {cloudtest.FederationOctoSTS, 404, `{"code":5,"message":"no trust policy"}`, auth.ErrDenied, `scope "org/repo"`},
-		"Tailscale, subject":      {cloudtest.FederationTailscale, 401, `{"message":"no credential"}`, auth.ErrDenied, `client_id "client-1"`},
-		"Docker Hub, connection":  {cloudtest.FederationDockerHub, 400, `{"error":"invalid_grant"}`, auth.ErrDenied, `connection_id "connection-1"`},
-		"Databricks, no policy":   {cloudtest.FederationDatabricks, 400, `{"error":"invalid_request"}`, auth.ErrDenied, `client_id "principal-1"`},
+		"Anthropic, empty error": {cloudtest.FederationAnthropic, 403, `{"error":{}}`, auth.ErrDenied, "Anthropic refuses"},
+		"Confluent, empty error": {cloudtest.FederationConfluent, 400, `{"error":{}}`, auth.ErrDenied,
+			"Confluent Cloud refuses"},
+		"OpenAI, subject": {cloudtest.FederationOpenAI, 400, `{"error":"invalid_subject_token"}`, auth.ErrDenied,
+			"let the server trust"},
+		"OpenAI, access": {cloudtest.FederationOpenAI, 403, `{"error":"access_denied"}`, auth.ErrDenied,
+			"let the server trust"},
+		"OpenAI, unknown code": {cloudtest.FederationOpenAI, 400, `{"error":"brand_new"}`, auth.ErrDenied, "brand_new"},
+		"Vault, permission": {cloudtest.FederationVault, 403, `{"errors":["permission denied"]}`, auth.ErrDenied,
+			`role "app"`},
+		"Vault, mount": {cloudtest.FederationVault, 404, `{"errors":[]}`, auth.ErrMisconfigured,
+			`the mount "clusters/one" in the namespace "team/a"`},
+		"Vault, throttled": {cloudtest.FederationVault, 429, `{"errors":["slow"]}`, auth.ErrThrottled, "Vault fails"},
+		"Vault, sealed": {cloudtest.FederationVault, 503, `{"errors":["Vault is sealed"]}`, auth.ErrUnavailable,
+			"Vault is sealed"},
+		"Quay, robot": {cloudtest.FederationQuay, 401, `{"message":"no such robot"}`, auth.ErrDenied,
+			`robot "org+robot"`},
+		"octo-sts, no policy": {cloudtest.FederationOctoSTS, 404, `{"code":5,"message":"no trust policy"}`,
+			auth.ErrDenied, `scope "org/repo"`},
+		"Tailscale, subject": {cloudtest.FederationTailscale, 401, `{"message":"no credential"}`, auth.ErrDenied,
+			`client_id "client-1"`},
+		"Docker Hub, connection": {cloudtest.FederationDockerHub, 400, `{"error":"invalid_grant"}`, auth.ErrDenied,
+			`connection_id "connection-1"`},
+		"Databricks, no policy": {cloudtest.FederationDatabricks, 400, `{"error":"invalid_request"}`, auth.ErrDenied,
+			`client_id "principal-1"`},
 		"JSON that is no refusal": {cloudtest.FederationAnthropic, 401, `{}`, auth.ErrUnavailable, "what guards it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +95,8 @@ func TestReasonsOfServices(t *testing.T) {
 	}
 }
 
-// A wrong organization of Anthropic is the controller's mistake, a wrong service account the tenant's.
+// A wrong organization of Anthropic is the controller's mistake, a wrong
+// service account the tenant's.
 func TestAnthropicsOrganization(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
 	_, err := f.get(t, exchange.NewAnthropic("org-2", "rule-1", f.audience))
@@ -98,7 +115,8 @@ func TestAnthropicsWorkspace(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "no rule matches")
 	parameters := maps.Clone(f.parameters)
 	parameters["workspace_id"] = "wrkspc_1"
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+		Parameters: parameters})
 	if _, err := f.get(t, f.provider); err != nil {
 		t.Error(err)
 	}
@@ -106,7 +124,9 @@ func TestAnthropicsWorkspace(t *testing.T) {
 
 func TestAnthropicWithoutALifetime(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
-	defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(`{"access_token":"sk-ant-1"}`) }})()
+	defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte {
+		return []byte(`{"access_token":"sk-ant-1"}`)
+	}})()
 	token, err := f.get(t, f.provider)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +136,8 @@ func TestAnthropicWithoutALifetime(t *testing.T) {
 	}
 }
 
-// Anthropic takes a token once. After a lost answer a second try with it would be denied, which drops a cached token.
+// Anthropic takes a token once. After a lost answer a second try with it would
+// be denied, which drops a cached token.
 func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
 	for name, fault := range map[string]cloudtest.Fault{
@@ -160,7 +181,8 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 	sa := serviceAccount("tenant-a")
 	sa.Annotations = f.annotations
 	source := &auth.TokenRequest{Client: f.client, ServiceAccount: sa}
-	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa), auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
+	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa),
+		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
 	expectNone(t, f.requests())
 	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")
@@ -174,10 +196,12 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 	}
 }
 
-// A policy of Databricks' account finds the principal by claims. An account has an endpoint of its own.
+// A policy of Databricks' account finds the principal by claims. An account has
+// an endpoint of its own.
 func TestDatabricksAccount(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationDatabricks)
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience, Parameters: map[string]string{}})
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience,
+		Parameters: map[string]string{}})
 	delete(f.provider.AnnotatedParameters, "client_id")
 	if _, err := f.getFor(t.Context(), f.provider, "tenant-b"); err != nil {
 		t.Error(err)
@@ -197,7 +221,8 @@ func TestOpenAIsClientID(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationOpenAI)
 	parameters := maps.Clone(f.parameters)
 	parameters["client_id"] = "client-1"
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience, Parameters: parameters})
+	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+		Parameters: parameters})
 	f.provider.Parameters["client_id"] = "client-1"
 	token, err := f.get(t, f.provider)
 	if err != nil {
@@ -246,7 +271,8 @@ func TestDockerHubsLifetime(t *testing.T) {
 // Hosts have no case, and image references are in lower case.
 func TestHostsOfServicesInLowerCase(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationQuay)
-	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), exchange.NewQuay("Quay.IO"), "quay.io/org/app", f.options("tenant-a")...); err != nil {
+	if _, err := auth.GetArtifactRegistryCredentials(t.Context(), exchange.NewQuay("Quay.IO"), "quay.io/org/app",
+		f.options("tenant-a")...); err != nil {
 		t.Errorf("Quay: %v", err)
 	}
 	f = newFederation(t, cloudtest.FederationOctoSTS)
@@ -268,41 +294,62 @@ const (
 // because a code means another thing in each.
 func TestRefusalsByWhatWasSent(t *testing.T) {
 	client := exchange.ClientSecretBasic("controller", secretOf("correct-horse-battery"))
-	fosite := `The JWT in "assertion" request parameter MUST contain an "aud" (audience) claim containing a value "https://hydra.example/oauth2/token" that identifies the authorization server.`
+	fosite :=
+		`The JWT in "assertion" request parameter MUST contain an "aud" (audience) claim containing a value "https://hydra.example/oauth2/token" that identifies the authorization server.`
 	for name, tc := range map[string]struct {
 		provider      *exchange.Provider
 		code, message string
 		reason        provider.Reason
 		want, not     string
 	}{
-		"fosite: no client": {&exchange.Provider{}, "invalid_request", fositeRequest + "Client credentials missing or malformed in both HTTP Authorization header and HTTP POST body.",
-			auth.ErrDenied, "or correct token exchange (RFC 8693), the missing client (exchange.Provider.Grant, exchange.Provider.Parameters, exchange.Provider.Client)", ""},
-		"fosite: the cause of a long text": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "invalid_grant", fositeGrant + fosite,
-			auth.ErrDenied, `containing a value "https://hydra.example/oauth2/token" that identifies`, ""},
-		"fosite: grant without a handler": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client}, "invalid_request", fositeRequest,
-			auth.ErrMisconfigured, `correct the grant urn:ietf:params:oauth:grant-type:jwt-bearer, the client "controller"`, "let the server trust"},
-		"Dex: unknown connector": {&exchange.Provider{Client: client, Parameters: map[string]string{"connector_id": "x1"}}, "invalid_request", "Requested connector does not exist.",
+		"fosite: no client": {&exchange.Provider{}, "invalid_request",
+			fositeRequest + "Client credentials missing or malformed in both HTTP Authorization header and HTTP POST body.",
+			auth.ErrDenied,
+			"or correct token exchange (RFC 8693), the missing client (exchange.Provider.Grant, exchange.Provider.Parameters, exchange.Provider.Client)", ""},
+		"fosite: the cause of a long text": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "invalid_grant",
+			fositeGrant + fosite, auth.ErrDenied, `containing a value "https://hydra.example/oauth2/token" that identifies`, ""},
+		"fosite: grant without a handler": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client},
+			"invalid_request", fositeRequest,
+			auth.ErrMisconfigured, `correct the grant urn:ietf:params:oauth:grant-type:jwt-bearer, the client "controller"`,
+			"let the server trust"},
+		"Dex: unknown connector": {&exchange.Provider{Client: client, Parameters: map[string]string{"connector_id": "x1"}},
+			"invalid_request", "Requested connector does not exist.",
 			auth.ErrDenied, `or correct token exchange (RFC 8693), the client "controller", the parameter connector_id`, "x1"},
-		"Dex: token types": {&exchange.Provider{RequestedTokenType: exchange.TokenTypeJWT}, "request_not_supported", "Invalid requested_token_type.",
-			auth.ErrMisconfigured, `unlike subject_token_type "urn:ietf:params:oauth:token-type:jwt" and requested_token_type "urn:ietf:params:oauth:token-type:jwt"`, ""},
-		"request_not_supported of an assertion": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "request_not_supported", "",
+		"Dex: token types": {&exchange.Provider{RequestedTokenType: exchange.TokenTypeJWT}, "request_not_supported",
+			"Invalid requested_token_type.",
+			auth.ErrMisconfigured,
+			`unlike subject_token_type "urn:ietf:params:oauth:token-type:jwt" and requested_token_type "urn:ietf:params:oauth:token-type:jwt"`, ""},
+		"request_not_supported of an assertion": {&exchange.Provider{Grant: exchange.GrantJWTBearer},
+			"request_not_supported", "",
 			auth.ErrMisconfigured, "correct the grant urn:ietf:params:oauth:grant-type:jwt-bearer", "token_type"},
 		"assertion: malformed": {&exchange.Provider{Grant: exchange.GrantClientCredentials}, "invalid_request", "",
-			auth.ErrMisconfigured, "correct the grant client_credentials (exchange.Provider.Grant, exchange.Provider.Parameters)", "let the server trust"},
+			auth.ErrMisconfigured,
+			"correct the grant client_credentials (exchange.Provider.Grant, exchange.Provider.Parameters)",
+			"let the server trust"},
 		"assertion: not trusted": {&exchange.Provider{Grant: exchange.GrantJWTBearer}, "invalid_grant", "",
 			auth.ErrDenied, "let the server trust issuer", ""},
-		"client may not use jwt-bearer": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client}, "unauthorized_client", "",
+		"client may not use jwt-bearer": {&exchange.Provider{Grant: exchange.GrantJWTBearer, Client: client},
+			"unauthorized_client", "",
 			auth.ErrDenied, "allow the grant urn:ietf:params:oauth:grant-type:jwt-bearer to the client", "token exchange to"},
 		"no client that may exchange": {&exchange.Provider{}, "unauthorized_client", "",
-			auth.ErrDenied, "allow token exchange to the client at the server, or set the client that has it (exchange.Provider.Client)", ""},
-		"no client":               {&exchange.Provider{}, "invalid_client", "", auth.ErrMisconfigured, "set the client as which the controller is registered", "secret or key"},
-		"another client":          {&exchange.Provider{Client: client}, "invalid_client", "", auth.ErrMisconfigured, "secret or key have to be", ""},
-		"no target":               {&exchange.Provider{}, "invalid_target", "", auth.ErrDenied, "name the service that accepts the token", `""`},
-		"an audience alone":       {&exchange.Provider{Audience: "api"}, "invalid_target", "", auth.ErrDenied, `allow audience "api" to this`, "resource"},
-		"a resource alone":        {&exchange.Provider{Resource: api}, "invalid_target", "", auth.ErrDenied, `allow resource "` + api + `" to this`, "audience"},
-		"no scope":                {&exchange.Provider{}, "invalid_scope", "", auth.ErrDenied, "request a scope that the server allows (auth.WithScopes, exchange.Provider.DefaultScopes)", "[]"},
-		"scopes of the provider":  {&exchange.Provider{DefaultScopes: []string{"read"}}, "invalid_scope", "", auth.ErrDenied, `allow the scopes ["read"]`, ""},
-		"grant that is not known": {&exchange.Provider{}, "unsupported_grant_type", "", auth.ErrMisconfigured, "(exchange.Provider.Grant)", ""},
+			auth.ErrDenied,
+			"allow token exchange to the client at the server, or set the client that has it (exchange.Provider.Client)", ""},
+		"no client": {&exchange.Provider{}, "invalid_client", "", auth.ErrMisconfigured,
+			"set the client as which the controller is registered", "secret or key"},
+		"another client": {&exchange.Provider{Client: client}, "invalid_client", "", auth.ErrMisconfigured,
+			"secret or key have to be", ""},
+		"no target": {&exchange.Provider{}, "invalid_target", "", auth.ErrDenied,
+			"name the service that accepts the token", `""`},
+		"an audience alone": {&exchange.Provider{Audience: "api"}, "invalid_target", "", auth.ErrDenied,
+			`allow audience "api" to this`, "resource"},
+		"a resource alone": {&exchange.Provider{Resource: api}, "invalid_target", "", auth.ErrDenied,
+			`allow resource "` + api + `" to this`, "audience"},
+		"no scope": {&exchange.Provider{}, "invalid_scope", "", auth.ErrDenied,
+			"request a scope that the server allows (auth.WithScopes, exchange.Provider.DefaultScopes)", "[]"},
+		"scopes of the provider": {&exchange.Provider{DefaultScopes: []string{"read"}}, "invalid_scope", "", auth.ErrDenied,
+			`allow the scopes ["read"]`, ""},
+		"grant that is not known": {&exchange.Provider{}, "unsupported_grant_type", "", auth.ErrMisconfigured,
+			"(exchange.Provider.Grant)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)

@@ -30,8 +30,8 @@ type service interface {
 	checkOptions(*provider.Options) error
 	// sends returns the fields of a Provider that the form can send.
 	sends(Grant) fields
-	// parameters returns those of the form, each of which is required. Nil means
-	// any.
+	// parameters returns those of the form, each of which is required. Nil
+	// means any.
 	parameters() []string
 	// ignoresCase reports whether the service ignores the case of a parameter.
 	// Policies see it in lower case.
@@ -45,9 +45,9 @@ type service interface {
 	request(context.Context, *tokenRequest) (*http.Request, error)
 	send(context.Context, *http.Client, *tokenRequest) (transport.Answer, error)
 	answer(*Provider, exactjson.Object) (oauth.Answer, *auth.Error)
-	// reason wins over OAuth's codes in the service's own refusals. An empty one
-	// leaves it to them. The place is where the service looks, for the remedy of
-	// ErrMisconfigured.
+	// reason wins over OAuth's codes in the service's own refusals. An empty
+	// one leaves it to them. The place is where the service looks, for the
+	// remedy of ErrMisconfigured.
 	reason(status int) (reason provider.Reason, place string)
 }
 
@@ -89,8 +89,8 @@ const (
 	allFields = fieldsOfExchange | fieldsOfClient | fieldsOfOAuth | fieldsOfBearer
 )
 
-// unsent returns the first field, by name, that is set although the form does not
-// send it, and "" if there is none.
+// unsent returns the first field, by name, that is set although the form does
+// not send it, and "" if there is none.
 func (p *Provider) unsent(sends fields) (option string) {
 	for _, field := range []struct {
 		option string
@@ -146,7 +146,8 @@ func (f ownForm) checkOptions(opts *provider.Options) error {
 // tokenForm is an ownForm whose answer has the member token, or is a refusal.
 type tokenForm struct{ ownForm }
 
-func (tokenForm) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) { //nolint:unparam // of the interface
+func (tokenForm) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) {
+	//nolint:unparam // of the interface
 	token := o.Text("token")
 	return oauth.Answer{AccessToken: token, TokenType: "Bearer", ExpiresIn: o.Seconds("expires_in"), Failed: token == "",
 		Description: o.Text("message")}, nil

@@ -39,33 +39,52 @@ type federated struct {
 func services() map[cloudtest.FederationService]federated {
 	const own = "our-audience"
 	return map[cloudtest.FederationService]federated{
-		cloudtest.FederationAnthropic: {func() *exchange.Provider { return exchange.NewAnthropic("org-1", "rule-1", own) }, own,
+		cloudtest.FederationAnthropic: {func() *exchange.Provider {
+			return exchange.NewAnthropic("org-1", "rule-1", own)
+		}, own,
 			map[string]string{exchange.AnthropicServiceAccountAnnotation: "svac_1"},
-			map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-1", "service_account_id": "svac_1"}, "svac_1"},
-		cloudtest.FederationOpenAI: {func() *exchange.Provider { return exchange.NewOpenAI("idp-1") }, "https://api.openai.com/v1",
+			map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-1", "service_account_id": "svac_1"},
+			"svac_1"},
+		cloudtest.FederationOpenAI: {func() *exchange.Provider {
+			return exchange.NewOpenAI("idp-1")
+		}, "https://api.openai.com/v1",
 			map[string]string{exchange.OpenAIServiceAccountAnnotation: "sa-1"},
 			map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}, "sa-1"},
-		cloudtest.FederationDatabricks: {func() *exchange.Provider { return exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", own) }, own,
-			map[string]string{exchange.DatabricksClientIDAnnotation: "principal-1"}, map[string]string{"client_id": "principal-1"}, "principal-1"},
+		cloudtest.FederationDatabricks: {func() *exchange.Provider {
+			return exchange.NewDatabricks("https://dbc-1.cloud.databricks.com", own)
+		}, own,
+			map[string]string{exchange.DatabricksClientIDAnnotation: "principal-1"},
+			map[string]string{"client_id": "principal-1"}, "principal-1"},
 		cloudtest.FederationConfluent: {func() *exchange.Provider { return exchange.NewConfluent(own) }, own,
-			map[string]string{exchange.ConfluentIdentityPoolAnnotation: "pool-1"}, map[string]string{"identity_pool_id": "pool-1"}, "pool-1"},
+			map[string]string{exchange.ConfluentIdentityPoolAnnotation: "pool-1"},
+			map[string]string{"identity_pool_id": "pool-1"}, "pool-1"},
 		cloudtest.FederationTailscale: {exchange.NewTailscale, "api.tailscale.com/client-1",
-			map[string]string{exchange.TailscaleClientIDAnnotation: "client-1"}, map[string]string{"client_id": "client-1"}, "client-1"},
+			map[string]string{exchange.TailscaleClientIDAnnotation: "client-1"}, map[string]string{"client_id": "client-1"},
+			"client-1"},
 		cloudtest.FederationVault: {func() *exchange.Provider {
-			return exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Mount: "clusters/one", Namespace: "team/a", KubernetesAudience: own})
-		}, own, map[string]string{exchange.VaultRoleAnnotation: "app"}, map[string]string{"role": "app", "namespace": "team/a"}, "app"},
-		cloudtest.FederationOctoSTS: {func() *exchange.Provider { return exchange.NewOctoSTS("octo-sts.dev") }, "octo-sts.dev",
+			return exchange.NewVault(exchange.VaultServer{Address: "https://vault.example", Mount: "clusters/one",
+				Namespace: "team/a", KubernetesAudience: own})
+		}, own, map[string]string{exchange.VaultRoleAnnotation: "app"},
+			map[string]string{"role": "app", "namespace": "team/a"}, "app"},
+		cloudtest.FederationOctoSTS: {func() *exchange.Provider {
+			return exchange.NewOctoSTS("octo-sts.dev")
+		}, "octo-sts.dev",
 			map[string]string{exchange.OctoSTSScopeAnnotation: "org/repo", exchange.OctoSTSIdentityAnnotation: "deploy"},
 			map[string]string{"scope": "org/repo", "identity": "deploy"}, "identity=deploy,scope=org/repo"},
-		cloudtest.FederationQuay: {func() *exchange.Provider { return exchange.NewQuay("quay.io") }, "https://quay.io/oauth2/federation/robot/token",
+		cloudtest.FederationQuay: {func() *exchange.Provider {
+			return exchange.NewQuay("quay.io")
+		}, "https://quay.io/oauth2/federation/robot/token",
 			map[string]string{exchange.QuayRobotAnnotation: "org+robot"}, map[string]string{"robot": "org+robot"}, "org+robot"},
-		cloudtest.FederationDockerHub: {func() *exchange.Provider { return exchange.NewDockerHub("org") }, "https://identity.docker.com",
+		cloudtest.FederationDockerHub: {func() *exchange.Provider {
+			return exchange.NewDockerHub("org")
+		}, "https://identity.docker.com",
 			map[string]string{exchange.DockerHubConnectionAnnotation: "connection-1"},
 			map[string]string{"connection_id": "connection-1", "expires_in": "3600"}, "connection-1"},
 	}
 }
 
-// federation is a service that lets tenant-a in. Tenant-b's ServiceAccount has tenant-a's annotations.
+// federation is a service that lets tenant-a in. Tenant-b's ServiceAccount has
+// tenant-a's annotations.
 type federation struct {
 	*environment
 	*cloudtest.Federation
@@ -78,13 +97,16 @@ func newFederation(t testing.TB, which cloudtest.FederationService) *federation 
 	f := &federation{environment: newEnvironment(t), federated: services()[which]}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b", "controller"} {
-		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app", Annotations: maps.Clone(f.annotations)}})
+		accounts = append(accounts,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",
+				Annotations: maps.Clone(f.annotations)}})
 	}
 	f.client = f.issuer.Client(accounts...)
 	f.Federation = f.cloud.Federation(which)
 	f.AddIssuer(f.issuer.URL(), f.issuer.HTTPClient())
 	for _, namespace := range []string{"tenant-a", "controller"} {
-		f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject(namespace), Audience: f.audience, Parameters: f.parameters})
+		f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject(namespace), Audience: f.audience,
+			Parameters: f.parameters})
 	}
 	f.provider = f.make()
 	return f
@@ -165,7 +187,8 @@ func TestAnnotationsOfServices(t *testing.T) {
 	})
 }
 
-// An ID has the characters that a service chooses: it may be a path or end in a sign of base64.
+// An ID has the characters that a service chooses: it may be a path or end in a
+// sign of base64.
 func TestRequestIDsOfServices(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationOpenAI)
 	for id, want := range map[string]string{"Root=1-67/a:b+c==": "Root=1-67/a:b+c==", "a\nb": "a b",
@@ -182,12 +205,14 @@ func TestRequestIDsOfServices(t *testing.T) {
 	}
 }
 
-// A tenant's token reaches the endpoint of the controller's Provider alone, whatever an annotation names.
+// A tenant's token reaches the endpoint of the controller's Provider alone,
+// whatever an annotation names.
 func TestEndpointsOfServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
 		own := hostOf(t, f.provider.Endpoint)
 		for annotation := range f.annotations {
-			for _, value := range []string{"https://evil.example/token", "../../../v1/sys/token", "x@evil.example", "//evil.example"} {
+			for _, value := range []string{"https://evil.example/token", "../../../v1/sys/token", "x@evil.example",
+				"//evil.example"} {
 				annotations := maps.Clone(f.annotations)
 				annotations[annotation] = value
 				if _, err := f.get(t, f.provider, f.annotated(annotations)); err == nil {
@@ -203,7 +228,8 @@ func TestEndpointsOfServices(t *testing.T) {
 	})
 }
 
-// A service that repeats the request in its error reveals no token, and no header that the controller adds.
+// A service that repeats the request in its error reveals no token, and no
+// header that the controller adds.
 func TestServicesThatRepeatTheToken(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
 		const key = "controllers-key-0123"
@@ -222,7 +248,8 @@ func TestServicesThatRepeatTheToken(t *testing.T) {
 		}))
 		_, err := f.get(t, f.provider)
 		sent := regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.([\w-]+)`).FindStringSubmatch(said)
-		if err == nil || len(sent) != 2 || !strings.HasSuffix(said, key) || strings.Contains(err.Error(), key) || strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), "Basic b3Jn") {
+		if err == nil || len(sent) != 2 || !strings.HasSuffix(said, key) || strings.Contains(err.Error(), key) ||
+			strings.Contains(err.Error(), sent[1]) || strings.Contains(err.Error(), "Basic b3Jn") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -240,9 +267,12 @@ func hostOf(t *testing.T, endpoint string) string {
 func TestConformanceOfServices(t *testing.T) {
 	eachService(t, func(t *testing.T, f *federation) {
 		authtest.RunConformance(t, authtest.Harness{
-			New: func(*testing.T) auth.Provider { return f.make() }, Options: []auth.Option{auth.WithHTTPClient(f.cloud.Client())}, NoRegions: true,
+			New: func(*testing.T) auth.Provider {
+				return f.make()
+			}, Options: []auth.Option{auth.WithHTTPClient(f.cloud.Client())}, NoRegions: true,
 			Fields: f.fields(),
-			Client: f.client, Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, Other: client.ObjectKey{Namespace: "controller", Name: "app"},
+			Client: f.client, Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+			Other:   client.ObjectKey{Namespace: "controller", Name: "app"},
 			Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 			Break: func(t *testing.T, how provider.Reason) {
 				t.Cleanup(f.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
@@ -265,9 +295,11 @@ func TestConformanceOfServices(t *testing.T) {
 func (f *federation) fields() map[string]any {
 	p := f.provider
 	fields := map[string]any{"Name": "other", "KubernetesAudience": "other", "AssumedLifetime": time.Minute,
-		"Headers": map[string]string{"X-Other": "1"}, "Endpoint": p.Endpoint + "/v2", "Parameters": nil, "Grant": nil, "JSONBody": nil,
+		"Headers": map[string]string{"X-Other": "1"}, "Endpoint": p.Endpoint + "/v2", "Parameters": nil, "Grant": nil,
+		"JSONBody":      nil,
 		"DefaultScopes": nil, "AssumeBearer": nil, "AnnotatedParameters": nil}
-	for _, field := range []string{"Audience", "Resource", "RequestedTokenType", "SubjectTokenType", "ActorTokenType", "ActorToken", "Client", "IssuerURL",
+	for _, field := range []string{"Audience", "Resource", "RequestedTokenType", "SubjectTokenType", "ActorTokenType",
+		"ActorToken", "Client", "IssuerURL",
 		"AllowedEndpointHosts", "AllowedAudiences", "AllowedResources", "ClientAudience", "TokenFile"} {
 		fields[field] = nil
 	}
@@ -300,11 +332,13 @@ func TestVaultsAnswers(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"second factor":   {`{"auth":{"client_token":"","mfa_requirement":{"mfa_request_id":"1"}}}`, auth.ErrMisconfigured, "second factor"},
+		"second factor": {`{"auth":{"client_token":"","mfa_requirement":{"mfa_request_id":"1"}}}`, auth.ErrMisconfigured,
+			"second factor"},
 		"no client_token": {`{"request_id":"r-2","auth":null}`, auth.ErrMisconfigured, "client_token"},
 		"errors":          {`{"errors":["permission denied"]}`, auth.ErrDenied, "permission denied"},
-		"no errors":       {`{"errors":null,"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable, "expires_in"},
-		"no lease":        {`{"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable, "expires_in"},
+		"no errors": {`{"errors":null,"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable,
+			"expires_in"},
+		"no lease": {`{"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable, "expires_in"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
@@ -340,10 +374,12 @@ func TestRegistriesOfServices(t *testing.T) {
 			if _, ok := f.Identity(config.Password); !ok || config.Username != want.user {
 				t.Errorf("got user %q", config.Username)
 			}
-			if _, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, want.repository, f.options("tenant-a")...); err != nil {
+			if _, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, want.repository,
+				f.options("tenant-a")...); err != nil {
 				t.Error(err)
 			}
-			for _, other := range []string{"quay.io.evil.example/org/app", "docker.io.evil.example/app", "ghcr.io/org/app", "evil.example/quay.io/app"} {
+			for _, other := range []string{"quay.io.evil.example/org/app", "docker.io.evil.example/app", "ghcr.io/org/app",
+				"evil.example/quay.io/app"} {
 				_, err := auth.GetArtifactRegistryCredentials(t.Context(), f.provider, other, f.options("tenant-a")...)
 				testenv.CheckError(t, err, auth.ErrMisconfigured, "is not a registry of this service")
 			}
@@ -356,7 +392,8 @@ func TestRegistriesOfServices(t *testing.T) {
 	})
 }
 
-// inMemory reads a ServiceAccount as an informer's cache does without its deep copy, and leaves the rest to a client.
+// inMemory reads a ServiceAccount as an informer's cache does without its deep
+// copy, and leaves the rest to a client.
 type inMemory struct {
 	*cloudtest.Client
 	sa *corev1.ServiceAccount

@@ -11,7 +11,8 @@ import (
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
-// TailscaleClientIDAnnotation names the client ID of the federated identity as which a ServiceAccount works.
+// TailscaleClientIDAnnotation names the client ID of the federated identity as
+// which a ServiceAccount works.
 const TailscaleClientIDAnnotation = annotationPrefix + "tailscale-client-id"
 
 // NewTailscale returns a [Provider] for Tailscale's API. A federated identity
@@ -21,7 +22,8 @@ const TailscaleClientIDAnnotation = annotationPrefix + "tailscale-client-id"
 // it. Each ServiceAccount needs [TailscaleClientIDAnnotation].
 func NewTailscale() *Provider {
 	return &Provider{
-		Name: "tailscale", Endpoint: "https://api.tailscale.com/api/v2/oauth/token-exchange", AssumeBearer: true, AssumedLifetime: time.Hour,
+		Name: "tailscale", Endpoint: "https://api.tailscale.com/api/v2/oauth/token-exchange", AssumeBearer: true,
+		AssumedLifetime:     time.Hour,
 		AnnotatedParameters: map[string]string{"client_id": TailscaleClientIDAnnotation},
 		service:             tailscale{newOwnForm("Tailscale", "client_id")},
 	}
@@ -37,5 +39,6 @@ func (tailscale) audiences(c *config, sa *corev1.ServiceAccount) ([]string, erro
 }
 
 func (tailscale) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
-	return oauth.NewRequest(ctx, r.endpoint.String(), url.Values{"client_id": {r.parameters["client_id"]}, "jwt": {r.SubjectToken}})
+	return oauth.NewRequest(ctx, r.endpoint.String(),
+		url.Values{"client_id": {r.parameters["client_id"]}, "jwt": {r.SubjectToken}})
 }

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// maxLifetime is how long a token counts as valid at most. A longer-lived one is exchanged again sooner.
+	// maxLifetime is how long a token counts as valid at most. A longer-lived
+	// one is exchanged again sooner.
 	maxLifetime  = 24 * time.Hour
 	maxTokenType = 256
 	maxScope     = 8 << 10 // bytes, which the cache keeps
@@ -27,7 +28,8 @@ const (
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// Token is a token that the authorization server issued. It is immutable and prints as a redacted summary.
+// Token is a token that the authorization server issued. It is immutable and
+// prints as a redacted summary.
 type Token struct {
 	summary
 	value      redact.Secret
@@ -42,7 +44,8 @@ type Token struct {
 // Reveal returns the token itself.
 func (t *Token) Reveal() string { return t.value.Reveal() }
 
-// Type returns how the token is used: "Bearer", or "N_A" for one that is not an access token (RFC 8693, section 2.2.1).
+// Type returns how the token is used: "Bearer", or "N_A" for one that is not an
+// access token (RFC 8693, section 2.2.1).
 func (t *Token) Type() string {
 	if t.bearer {
 		return "Bearer"
@@ -54,10 +57,12 @@ func (t *Token) Type() string {
 // [TokenTypeAccessToken]. It is "" if the server did not tell.
 func (t *Token) IssuedTokenType() string { return t.issuedType }
 
-// Scopes returns the scopes that were granted, in the server's order: those asked for if it did not tell.
+// Scopes returns the scopes that were granted, in the server's order: those
+// asked for if it did not tell.
 func (t *Token) Scopes() []string { return strings.Fields(t.scope) }
 
-// ExpiresAt returns the time at which the token expires, or 24 hours after it was issued if that is earlier.
+// ExpiresAt returns the time at which the token expires, or 24 hours after it
+// was issued if that is earlier.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
 // GetDuration implements [auth.Token].
@@ -80,7 +85,8 @@ func FromToken(t auth.Token) (*Token, error) {
 	return provider.As[Token](ProviderName, t)
 }
 
-// read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why there is none.
+// read makes a Token of the answer (RFC 8693, section 2.2.1), or explains why
+// there is none.
 func (r *tokenRequest) read(answer transport.Answer) (auth.Token, error) {
 	o, err := r.object(answer)
 	if err != nil {
@@ -111,7 +117,8 @@ func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error)
 	case slices.Contains(r.secrets, a.AccessToken):
 		return nil, unusable("access_token is what was sent to it")
 	}
-	t := &Token{value: redact.New(a.AccessToken), bearer: strings.EqualFold(a.TokenType, "Bearer"), issuedType: a.IssuedTokenType}
+	t := &Token{value: redact.New(a.AccessToken), bearer: strings.EqualFold(a.TokenType, "Bearer"),
+		issuedType: a.IssuedTokenType}
 	if s, ok := r.provider.service.(registry); ok {
 		t.registryUser = s.user(r.parameters)
 	}
@@ -124,7 +131,8 @@ func (r *tokenRequest) newToken(a *oauth.Answer) (_ *Token, problem *auth.Error)
 	if t.expiresAt, problem = r.expiry(a, time.Now()); problem != nil {
 		return nil, problem
 	}
-	t.summary = summary(fmt.Sprintf("OAuth 2.0 token of type %s, redacted, expires %s", t.Type(), t.expiresAt.UTC().Format(time.RFC3339)))
+	t.summary = summary(fmt.Sprintf("OAuth 2.0 token of type %s, redacted, expires %s", t.Type(),
+		t.expiresAt.UTC().Format(time.RFC3339)))
 	return t, nil
 }
 
@@ -155,7 +163,8 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 	return nil
 }
 
-// scope returns what was granted. An answer without a scope grants what was requested (RFC 6749, section 5.1).
+// scope returns what was granted. An answer without a scope grants what was
+// requested (RFC 6749, section 5.1).
 func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
 	if a.Scope == nil {
 		return r.Scope, nil
@@ -173,7 +182,8 @@ func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
 	return strings.Join(scopes, " "), nil
 }
 
-// expiry counts from the time at which the request was sent. An earlier expiry in the token itself wins.
+// expiry counts from the time at which the request was sent. An earlier expiry
+// in the token itself wins.
 func (r *tokenRequest) expiry(a *oauth.Answer, now time.Time) (time.Time, *auth.Error) {
 	claims, err := jwt.Parse(a.AccessToken)
 	own := err == nil && !claims.Expiry.IsZero()

@@ -13,19 +13,24 @@ import (
 	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
-// VaultRoleAnnotation names the role of Vault's JWT authentication as which a ServiceAccount logs in.
+// VaultRoleAnnotation names the role of Vault's JWT authentication as which a
+// ServiceAccount logs in.
 const VaultRoleAnnotation = annotationPrefix + "vault-role"
 
 // VaultServer is where [NewVault] logs in. Address and KubernetesAudience are
 // required.
 type VaultServer struct {
-	// Address is the server's https URL, such as https://vault.example.com:8200.
+	// Address is the server's https URL, such as
+	// https://vault.example.com:8200.
 	Address string
-	// Mount is the path at which JWT authentication is mounted, perhaps of several segments. Empty: jwt.
+	// Mount is the path at which JWT authentication is mounted, perhaps of
+	// several segments. Empty: jwt.
 	Mount string
-	// Namespace is that of Vault Enterprise and OpenBao. Empty: the root namespace.
+	// Namespace is that of Vault Enterprise and OpenBao. Empty: the root
+	// namespace.
 	Namespace string
-	// KubernetesAudience is the audience of the ServiceAccounts' tokens, one of the role's bound_audiences.
+	// KubernetesAudience is the audience of the ServiceAccounts' tokens, one of
+	// the role's bound_audiences.
 	KubernetesAudience string
 }
 
@@ -42,7 +47,8 @@ func NewVault(server VaultServer) *Provider {
 		mount = "jwt"
 	}
 	return &Provider{
-		Name: "vault", Endpoint: strings.TrimSuffix(server.Address, "/") + "/v1/auth/" + (&url.URL{Path: mount}).EscapedPath() + "/login",
+		Name: "vault", Endpoint: strings.TrimSuffix(server.Address, "/") + "/v1/auth/" +
+			(&url.URL{Path: mount}).EscapedPath() + "/login",
 		KubernetesAudience: server.KubernetesAudience, AnnotatedParameters: map[string]string{"role": VaultRoleAnnotation},
 		service: vault{ownForm{oauthForm{name: "Vault", ownAudience: true}, []string{"role"}}, mount, server.Namespace},
 	}
@@ -79,8 +85,9 @@ func (vault) request(ctx context.Context, r *tokenRequest) (*http.Request, error
 
 func (vault) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) {
 	login := o.Object("auth")
-	a := oauth.Answer{AccessToken: login.Text("client_token"), TokenType: "Bearer", ExpiresIn: login.Seconds("lease_duration"),
-		Failed: o.Has("errors"), Description: strings.Join(o.Texts("errors"), "; ")}
+	a := oauth.Answer{AccessToken: login.Text("client_token"), TokenType: "Bearer",
+		ExpiresIn: login.Seconds("lease_duration"),
+		Failed:    o.Has("errors"), Description: strings.Join(o.Texts("errors"), "; ")}
 	switch {
 	case a.Failed:
 		return a, nil

@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// TokenSource returns access tokens to clients of golang.org/x/oauth2. It is safe for concurrent use.
+// TokenSource returns access tokens to clients of golang.org/x/oauth2. It is
+// safe for concurrent use.
 type TokenSource struct {
 	ctx    context.Context
 	source *auth.AccessTokenSource
@@ -46,7 +47,8 @@ func (s *TokenSource) Token() (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: token.AccessToken(), TokenType: tokenType, Expiry: token.ExpiresAt()}, nil
 }
 
-// Credentials returns access tokens to clients of Google's SDK. Pass its field Credentials to them.
+// Credentials returns access tokens to clients of Google's SDK. Pass its field
+// Credentials to them.
 type Credentials struct {
 	*cloudauth.Credentials
 	source *auth.AccessTokenSource
@@ -62,7 +64,8 @@ func NewCredentials(opts ...auth.Option) *Credentials {
 	return (&Provider{}).NewCredentials(opts...)
 }
 
-// NewCredentials returns credentials of cloud.google.com/go/auth that use p. They honour the context of each call.
+// NewCredentials returns credentials of cloud.google.com/go/auth that use p.
+// They honour the context of each call.
 func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
 	source := auth.NewAccessTokenSource(p, opts...)
 	return &Credentials{source: source, Credentials: cloudauth.NewCredentials(&cloudauth.CredentialsOptions{
@@ -73,12 +76,14 @@ func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
 	})}
 }
 
-// Invalidate makes the next call return a new token, after a service has refused the last one.
+// Invalidate makes the next call return a new token, after a service has
+// refused the last one.
 func (c *Credentials) Invalidate() { c.source.Invalidate() }
 
 type tokenProvider struct{ source *auth.AccessTokenSource }
 
-// Token implements the TokenProvider of cloud.google.com/go/auth. Its errors are those of auth.GetAccessToken.
+// Token implements the TokenProvider of cloud.google.com/go/auth. Its errors
+// are those of auth.GetAccessToken.
 func (t tokenProvider) Token(ctx context.Context) (*cloudauth.Token, error) {
 	token, err := tokenOf(t.source.Token(ctx))
 	if err != nil {

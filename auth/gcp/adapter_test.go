@@ -86,7 +86,8 @@ func TestAdaptersWithoutCache(t *testing.T) {
 	}
 }
 
-// The credentials honour the context of each call, not one that they were made with.
+// The credentials honour the context of each call, not one that they were made
+// with.
 func TestCredentials(t *testing.T) {
 	w := newEnvironment(t)
 	w.setBucket()
@@ -144,11 +145,13 @@ func TestAdaptersInvalidate(t *testing.T) {
 		n := 0
 		sts := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 			n++
-			return answer(http.StatusOK, fmt.Sprintf(`{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
-				`"token_type":"Bearer","expires_in":3600}`, n)), nil
+			return answer(http.StatusOK,
+				fmt.Sprintf(`{"access_token":"t%d","issued_token_type":"urn:ietf:params:oauth:token-type:access_token",`+
+					`"token_type":"Bearer","expires_in":3600}`, n)), nil
 		})}
 		opts := func() []auth.Option {
-			return w.options("tenant-a", "direct", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(sts))
+			return w.options("tenant-a", "direct", auth.WithCache(testenv.Cache(t), object("tenant-a")),
+				auth.WithHTTPClient(sts))
 		}
 		source := gcp.NewTokenSource(t.Context(), opts()...)
 		testenv.CheckInvalidate(t, source, func() (string, error) {

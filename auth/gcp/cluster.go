@@ -27,8 +27,9 @@ const opCluster = "get the GKE cluster"
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
-		return provider.ClusterAccess{}, self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
-			"the address %.300q alone does not identify a cluster of GKE", address)
+		return provider.ClusterAccess{},
+			self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
+				"the address %.300q alone does not identify a cluster of GKE", address)
 	}
 	if name != "" {
 		if err := checkClusterName(name); err != nil {
@@ -39,14 +40,16 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (prov
 	return provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}}, nil
 }
 
-// isDNSEndpoint recognizes DNS endpoints. Only those of Google's own universe are known.
+// isDNSEndpoint recognizes DNS endpoints. Only those of Google's own universe
+// are known.
 func (p *Provider) isDNSEndpoint(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Path == "" && (u.Port() == "" || u.Port() == "443") && gcpname.IsDNSEndpoint(u.Hostname()) &&
 		p.universe() == gcpname.DefaultUniverse
 }
 
-// checkClusterName accepts projects/<project>/locations/<location>/clusters/<cluster>.
+// checkClusterName accepts
+// projects/<project>/locations/<location>/clusters/<cluster>.
 func checkClusterName(name string) error {
 	var parts [6]string
 	rest, found := name, true
@@ -100,7 +103,8 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	return provider.NewRESTConfig(endpoint.address, token.AccessToken(), ca, token.ExpiresAt()), nil
 }
 
-// describeCluster calls projects.locations.clusters.get of the Kubernetes Engine API, v1.
+// describeCluster calls projects.locations.clusters.get of the Kubernetes
+// Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *provider.Options) (*clusterAnswer, error) {
 	cluster := &clusterAnswer{name: opts.ClusterResource}
 	answer, err := transport.JSONRequest{Method: http.MethodGet, Bearer: token.AccessToken(),
@@ -133,7 +137,8 @@ func clusterError(answer transport.Answer, name, secret string) *auth.Error {
 const clusterFields = "status,endpoint,masterAuth/clusterCaCertificate,privateClusterConfig(publicEndpoint,privateEndpoint)," +
 	"controlPlaneEndpointsConfig(dnsEndpointConfig/endpoint,ipEndpointsConfig(enabled,publicEndpoint,privateEndpoint))"
 
-// clusterAnswer holds the fields of the resource Cluster that access depends on.
+// clusterAnswer holds the fields of the resource Cluster that access depends
+// on.
 type clusterAnswer struct {
 	name string
 
@@ -164,7 +169,8 @@ type endpoint struct {
 	publicCA bool
 }
 
-// choose implements the rule of RFC-0010, "API Changes": a given address has to be one of the cluster's.
+// choose implements the rule of RFC-0010, "API Changes": a given address has to
+// be one of the cluster's.
 func (c *clusterAnswer) choose(address string) (endpoint, error) {
 	if c.Status == "PROVISIONING" {
 		return endpoint{}, self.Unavailable(opCluster, "wait until it runs", "cluster %q: GKE is creating it", c.name)
@@ -198,7 +204,8 @@ func (c *clusterAnswer) choose(address string) (endpoint, error) {
 func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 	var hosts []string
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {
-		hosts = []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint, c.Private.PrivateEndpoint, c.Endpoint}
+		hosts = []string{ip.PublicEndpoint, c.Private.PublicEndpoint, c.legacyPublic(), ip.PrivateEndpoint,
+			c.Private.PrivateEndpoint, c.Endpoint}
 	}
 	var all []endpoint
 	for i, host := range append(hosts, c.Endpoints.DNS.Endpoint) {
@@ -225,7 +232,8 @@ func (c *clusterAnswer) legacyPublic() string {
 // certificates returns the cluster's own authority in PEM.
 func (c *clusterAnswer) certificates() ([]byte, error) {
 	if c.MasterAuth.CA == "" {
-		return nil, self.Unavailable(opCluster, "use the cluster's DNS endpoint, or give address and certificate authority yourself",
+		return nil, self.Unavailable(opCluster,
+			"use the cluster's DNS endpoint, or give address and certificate authority yourself",
 			"cluster %q: GKE does not return its certificate authority", c.name)
 	}
 	ca, err := base64.StdEncoding.DecodeString(c.MasterAuth.CA)

@@ -65,27 +65,44 @@ func TestClusterEndpoints(t *testing.T) {
 		address, ca   string
 		host, trusted string
 	}{
-		"public first":         {all, "", "", "https://34.1.2.3:443", string(ca)},
-		"private next":         {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://10.0.0.2:443", string(ca)},
-		"DNS last":             {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", ""},
-		"DNS without auth":     {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", "", "https://" + dnsEndpoint + ":443", ""},
-		"private by address":   {all, "https://10.0.0.2", "", "https://10.0.0.2:443", string(ca)},
-		"DNS by address":       {all, "https://" + strings.ToUpper(dnsEndpoint) + "/", "", "https://" + dnsEndpoint + ":443", ""},
-		"given CA wins":        {all, "", given, "https://34.1.2.3:443", given},
-		"given CA alone":       {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", given, "https://34.1.2.3:443", given},
-		"given CA for DNS":     {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", given, "https://" + dnsEndpoint + ":443", given},
-		"of before 2024":       {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
-		"private, before 2024": {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://10.0.0.2:443", string(ca)},
-		"both, before 2024":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
-		"IPv6":                 {cloudtest.GKECluster{PublicEndpoint: "[2600:1900::1]", CA: ca}, "https://2600:1900:0::1", "", "https://[2600:1900::1]:443", string(ca)},
-		"legacy endpoint only": {cloudtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"` + base64.StdEncoding.EncodeToString(ca) + `"}}`},
+		"public first": {all, "", "", "https://34.1.2.3:443", string(ca)},
+		"private next": {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}, "", "",
+			"https://10.0.0.2:443", string(ca)},
+		"DNS last": {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: ca}, "", "",
+			"https://" + dnsEndpoint + ":443", ""},
+		"DNS without auth": {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", "",
+			"https://" + dnsEndpoint + ":443", ""},
+		"private by address": {all, "https://10.0.0.2", "", "https://10.0.0.2:443", string(ca)},
+		"DNS by address": {all, "https://" + strings.ToUpper(dnsEndpoint) + "/", "",
+			"https://" + dnsEndpoint + ":443", ""},
+		"given CA wins":  {all, "", given, "https://34.1.2.3:443", given},
+		"given CA alone": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", given, "https://34.1.2.3:443", given},
+		"given CA for DNS": {cloudtest.GKECluster{DNSEndpoint: dnsEndpoint}, "", given,
+			"https://" + dnsEndpoint + ":443", given},
+		"of before 2024": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Legacy: true}, "", "",
+			"https://34.1.2.3:443", string(ca)},
+		"private, before 2024": {cloudtest.GKECluster{PrivateEndpoint: "10.0.0.2", CA: ca, Legacy: true}, "", "",
+			"https://10.0.0.2:443", string(ca)},
+		"both, before 2024": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", CA: ca,
+			Legacy: true}, "", "", "https://34.1.2.3:443", string(ca)},
+		"IPv6": {cloudtest.GKECluster{PublicEndpoint: "[2600:1900::1]", CA: ca}, "https://2600:1900:0::1", "",
+			"https://[2600:1900::1]:443", string(ca)},
+		"legacy endpoint only": {
+			cloudtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"` +
+				base64.StdEncoding.EncodeToString(ca) + `"}}`},
 			"", "", "https://34.1.2.3:443", string(ca)},
-		"IP switched off": {cloudtest.GKECluster{Body: `{"status":"RUNNING","endpoint":"34.1.2.3","controlPlaneEndpointsConfig":{"ipEndpointsConfig":{"enabled":false,"publicEndpoint":"34.1.2.3"},` +
-			`"dnsEndpointConfig":{"endpoint":"` + dnsEndpoint + `"}}}`}, "", "", "https://" + dnsEndpoint + ":443", ""},
-		"DNS of another domain":  {cloudtest.GKECluster{DNSEndpoint: "gke-1.example"}, "", "", "https://gke-1.example:443", ""},
-		"name of a DNS endpoint": {cloudtest.GKECluster{PublicEndpoint: dnsEndpoint, CA: ca}, "", "", "https://" + dnsEndpoint + ":443", string(ca)},
-		"100 node pools":         {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, NodePools: make([]string, 100)}, "", "", "https://34.1.2.3:443", string(ca)},
-		"degraded":               {cloudtest.GKECluster{Status: "DEGRADED", PublicEndpoint: "34.1.2.3", CA: ca}, "", "", "https://34.1.2.3:443", string(ca)},
+		"IP switched off": {
+			cloudtest.GKECluster{
+				Body: `{"status":"RUNNING","endpoint":"34.1.2.3","controlPlaneEndpointsConfig":{"ipEndpointsConfig":{"enabled":false,"publicEndpoint":"34.1.2.3"},` +
+					`"dnsEndpointConfig":{"endpoint":"` + dnsEndpoint + `"}}}`}, "", "", "https://" + dnsEndpoint + ":443", ""},
+		"DNS of another domain": {cloudtest.GKECluster{DNSEndpoint: "gke-1.example"}, "", "",
+			"https://gke-1.example:443", ""},
+		"name of a DNS endpoint": {cloudtest.GKECluster{PublicEndpoint: dnsEndpoint, CA: ca}, "", "",
+			"https://" + dnsEndpoint + ":443", string(ca)},
+		"100 node pools": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, NodePools: make([]string, 100)},
+			"", "", "https://34.1.2.3:443", string(ca)},
+		"degraded": {cloudtest.GKECluster{Status: "DEGRADED", PublicEndpoint: "34.1.2.3", CA: ca}, "", "",
+			"https://34.1.2.3:443", string(ca)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)
@@ -111,10 +128,12 @@ func TestClusterByAddressAndCA(t *testing.T) {
 	}
 }
 
-// Anybody gets a certificate that the system's roots trust. The names of DNS endpoints are Google's alone.
+// Anybody gets a certificate that the system's roots trust. The names of DNS
+// endpoints are Google's alone.
 func TestClusterByAddressAlone(t *testing.T) {
 	w := newEnvironment(t)
-	for _, address := range []string{"https://attacker.example", "https://10.0.0.2", "https://gke.goog", "https://" + dnsEndpoint + ".evil.example",
+	for _, address := range []string{"https://attacker.example", "https://10.0.0.2", "https://gke.goog",
+		"https://" + dnsEndpoint + ".evil.example",
 		"https://evilgke.goog", "https://" + dnsEndpoint + ":8443", "https://" + dnsEndpoint + "/path"} {
 		_, err := w.config(t, "tenant-a", "", address, "")
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "certificate authority", "does not identify")
@@ -123,7 +142,9 @@ func TestClusterByAddressAlone(t *testing.T) {
 	if err != nil || config.Host() != "https://"+dnsEndpoint+":443" || len(config.CAData()) != 0 {
 		t.Errorf("got %v, %v", config, err)
 	}
-	_, err = (&gcp.Provider{UniverseDomain: "s3nsapis.fr"}).GetAccessTokenOptionsForCluster(&provider.Options{ClusterAddress: "https://" + dnsEndpoint + ":443"})
+	_,
+		err = (&gcp.Provider{UniverseDomain: "s3nsapis.fr"}).GetAccessTokenOptionsForCluster(
+		&provider.Options{ClusterAddress: "https://" + dnsEndpoint + ":443"})
 	testenv.CheckError(t, err, auth.ErrMisconfigured, dnsEndpoint)
 }
 
@@ -138,21 +159,32 @@ func TestClusterErrors(t *testing.T) {
 		reason  provider.Reason
 		want    string
 	}{
-		"being created":        {cloudtest.GKECluster{Status: "PROVISIONING"}, "", auth.ErrUnavailable, "creating it"},
-		"created with address": {cloudtest.GKECluster{Status: "PROVISIONING", PublicEndpoint: "34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "creating it"},
-		"no endpoint":          {cloudtest.GKECluster{Status: "ERROR"}, "", auth.ErrUnavailable, `"ERROR"`},
-		"no CA":                {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", auth.ErrUnavailable, "certificate authority"},
-		"CA that is no PEM":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: []byte("x")}, "", auth.ErrUnavailable, "not PEM"},
-		"CA that is no base64": {cloudtest.GKECluster{Body: `{"endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"%"}}`}, "", auth.ErrUnavailable, "not PEM"},
-		"another's address":    {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", DNSEndpoint: dnsEndpoint, CA: ca}, "https://34.1.2.4", auth.ErrMisconfigured, "https://34.1.2.3:443"},
-		"another port":         {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca}, "https://34.1.2.3:6443", auth.ErrMisconfigured, "not one of its addresses"},
-		"path in an endpoint":  {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3/x", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
-		"user in an endpoint":  {cloudtest.GKECluster{PublicEndpoint: "a@34.1.2.3", CA: ca}, "", auth.ErrUnavailable, "malformed endpoint"},
-		"no right to see it":   {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca, Viewers: []string{"serviceAccount:x"}}, "", auth.ErrDenied, "roles/container.clusterViewer"},
-		"HTML":                 {cloudtest.GKECluster{Body: "<html>"}, "", auth.ErrUnavailable, "JSON object"},
-		"empty":                {cloudtest.GKECluster{Body: "{}"}, "", auth.ErrUnavailable, "no endpoint"},
-		"null":                 {cloudtest.GKECluster{Body: "null"}, "", auth.ErrUnavailable, "no endpoint"},
-		"10 MB":                {cloudtest.GKECluster{Body: strings.Repeat(" ", 10<<20)}, "", auth.ErrUnavailable, "larger than"},
+		"being created": {cloudtest.GKECluster{Status: "PROVISIONING"}, "", auth.ErrUnavailable, "creating it"},
+		"created with address": {cloudtest.GKECluster{Status: "PROVISIONING", PublicEndpoint: "34.1.2.3", CA: ca}, "",
+			auth.ErrUnavailable, "creating it"},
+		"no endpoint": {cloudtest.GKECluster{Status: "ERROR"}, "", auth.ErrUnavailable, `"ERROR"`},
+		"no CA": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3"}, "", auth.ErrUnavailable,
+			"certificate authority"},
+		"CA that is no PEM": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: []byte("x")}, "", auth.ErrUnavailable,
+			"not PEM"},
+		"CA that is no base64": {
+			cloudtest.GKECluster{Body: `{"endpoint":"34.1.2.3","masterAuth":{"clusterCaCertificate":"%"}}`}, "",
+			auth.ErrUnavailable, "not PEM"},
+		"another's address": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", DNSEndpoint: dnsEndpoint, CA: ca},
+			"https://34.1.2.4", auth.ErrMisconfigured, "https://34.1.2.3:443"},
+		"another port": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca}, "https://34.1.2.3:6443",
+			auth.ErrMisconfigured, "not one of its addresses"},
+		"path in an endpoint": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3/x", CA: ca}, "", auth.ErrUnavailable,
+			"malformed endpoint"},
+		"user in an endpoint": {cloudtest.GKECluster{PublicEndpoint: "a@34.1.2.3", CA: ca}, "", auth.ErrUnavailable,
+			"malformed endpoint"},
+		"no right to see it": {cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: ca,
+			Viewers: []string{"serviceAccount:x"}}, "", auth.ErrDenied, "roles/container.clusterViewer"},
+		"HTML":  {cloudtest.GKECluster{Body: "<html>"}, "", auth.ErrUnavailable, "JSON object"},
+		"empty": {cloudtest.GKECluster{Body: "{}"}, "", auth.ErrUnavailable, "no endpoint"},
+		"null":  {cloudtest.GKECluster{Body: "null"}, "", auth.ErrUnavailable, "no endpoint"},
+		"10 MB": {cloudtest.GKECluster{Body: strings.Repeat(" ", 10<<20)}, "", auth.ErrUnavailable,
+			"larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.setCluster(tc.cluster)

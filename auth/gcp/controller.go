@@ -120,7 +120,8 @@ func credentialsFile() (content []byte, name string, err error) {
 	return content, name, nil
 }
 
-// wellKnownFile is the file that "gcloud auth application-default login" writes.
+// wellKnownFile is the file that "gcloud auth application-default login"
+// writes.
 func wellKnownFile() string {
 	const name = "application_default_credentials.json"
 	if runtime.GOOS == "windows" {
@@ -137,7 +138,8 @@ func wellKnownFile() string {
 // for each call, because a source keeps the context of its first call.
 func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name string, content []byte) (*Token, error) {
 	badFile := func(err error) *auth.Error {
-		return self.Misconfigured("write them anew, or unset "+credentialsVariable, "the credentials in the file %q cannot be used: %v", name, err)
+		return self.Misconfigured("write them anew, or unset "+credentialsVariable,
+			"the credentials in the file %q cannot be used: %v", name, err)
 	}
 	switch err := refuseShellOut(content, opts); {
 	case errors.Is(err, errShellOut):
@@ -152,7 +154,8 @@ func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name s
 	defer cancel()
 	params := google.CredentialsParams{Scopes: scopes(opts), UniverseDomain: p.UniverseDomain}
 	requests := &boundTransport{ctx: ctx, next: client.Transport}
-	bound := context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: requests, CheckRedirect: transport.NoRedirect})
+	bound := context.WithValue(ctx, oauth2.HTTPClient,
+		&http.Client{Transport: requests, CheckRedirect: transport.NoRedirect})
 	credentials, err := google.CredentialsFromJSONWithParams(bound, content, params)
 	if err != nil {
 		return nil, badFile(errors.New("their kind is unknown"))
@@ -215,7 +218,8 @@ func (t *boundTransport) explain(err error) *auth.Error {
 	return e
 }
 
-// credentialsSource holds the fields of a file of credentials that decide whether a program runs.
+// credentialsSource holds the fields of a file of credentials that decide
+// whether a program runs.
 type credentialsSource struct {
 	Source struct {
 		Executable json.RawMessage `json:"executable"`
@@ -226,7 +230,8 @@ type credentialsSource struct {
 
 var errShellOut = errors.New("they name a program to run, which is not allowed")
 
-// refuseShellOut refuses external accounts whose tokens come from a program, at any depth.
+// refuseShellOut refuses external accounts whose tokens come from a program, at
+// any depth.
 func refuseShellOut(content []byte, opts *provider.Options) error {
 	var file credentialsSource
 	if json.Unmarshal(content, &file) != nil {

@@ -45,7 +45,8 @@ func TestControllerFromMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := w.cloud.GCP().Identity(token.AccessToken())
-	if id.Email != email("controller") || strings.Join(id.Scopes, " ") != "https://a.example https://b.example" || token.GetDuration() < 50*time.Minute {
+	if id.Email != email("controller") || strings.Join(id.Scopes, " ") != "https://a.example https://b.example" ||
+		token.GetDuration() < 50*time.Minute {
 		t.Errorf("got the token of %+v", id)
 	}
 	if _, err = w.controller(t); err != nil || w.cloud.Calls("gcp-metadata", "") != 2 {
@@ -58,20 +59,24 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	_, err := w.controller(t)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
-	end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403, Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
-		"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
+	end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403,
+		Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
+			"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
 	testenv.CheckError(t, err, auth.ErrDenied, "missing IAM policy binding", "roles/iam.workloadIdentityUser")
 	end()
 	// The status of IAM counts, not that of the metadata server.
-	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied, "408 Request Timeout": auth.ErrUnavailable,
+	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied,
+		"408 Request Timeout":   auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
-		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden, Message: "Unable to generate access token; IAM returned " + text})
+		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden,
+			Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
 		testenv.CheckError(t, err, reason, "IAM returned "+text)
 		end()
 	}
-	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}", "expired": `{"access_token":"x","expires_in":0}`} {
+	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}",
+		"expired": `{"access_token":"x","expires_in":0}`} {
 		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Body: body})
 		if _, err := w.controller(t); err == nil {
 			t.Errorf("%s was taken for a token", name)
@@ -91,15 +96,19 @@ func writeFile(t *testing.T, content string) string {
 
 func (w *environment) externalAccount(t *testing.T) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("system", "controller"), []string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
+	jwt,
+		err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("system", "controller"),
+		[]string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return `{"type":"external_account","audience":"//iam.googleapis.com/` + poolProvider + `","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
+	return `{"type":"external_account","audience":"//iam.googleapis.com/` + poolProvider +
+		`","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
 		`"token_url":"https://sts.googleapis.com/v1/token","credential_source":{"file":"` + writeFile(t, jwt) + `"}}`
 }
 
-// The file that the environment names wins over the metadata server, as in Google's libraries.
+// The file that the environment names wins over the metadata server, as in
+// Google's libraries.
 func TestControllerFromFile(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
@@ -110,7 +119,8 @@ func TestControllerFromFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, _ := w.cloud.GCP().Identity(token.AccessToken()); id.Subject != "system:serviceaccount:system:controller" || w.cloud.Calls("gcp-sts", "") != want {
+		if id, _ := w.cloud.GCP().Identity(token.AccessToken()); id.Subject != "system:serviceaccount:system:controller" ||
+			w.cloud.Calls("gcp-sts", "") != want {
 			t.Errorf("got the token of %+v, %d exchanges", id, w.cloud.Calls("gcp-sts", ""))
 		}
 	}
@@ -126,7 +136,8 @@ func TestControllerFromFile(t *testing.T) {
 	}
 }
 
-// The library makes the requests for keys of service accounts without a context.
+// The library makes the requests for keys of service accounts without a
+// context.
 func TestControllerFromKey(t *testing.T) {
 	clearEnvironment(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -134,7 +145,9 @@ func TestControllerFromKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	content, err := json.Marshal(map[string]string{"type": "service_account", "client_email": email("key"), "private_key": string(block),
+	content,
+		err := json.Marshal(map[string]string{"type": "service_account", "client_email": email("key"),
+		"private_key":    string(block),
 		"private_key_id": "1", "token_uri": "https://oauth2.googleapis.com/token"})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +169,8 @@ func TestControllerFromKey(t *testing.T) {
 	reply = func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(client)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(client)); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Errorf("with a context that ends: %v", err)
 	}
 }
@@ -168,7 +182,8 @@ func TestControllerFromWellKnownFile(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "application_default_credentials.json"), []byte(w.externalAccount(t)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "application_default_credentials.json"), []byte(w.externalAccount(t)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.controller(t); err != nil {
@@ -184,10 +199,14 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 		"no JSON":   {"-----BEGIN PRIVATE KEY-----", "not JSON"},
 		"no type":   {`{"secret":"do-not-print"}`, "kind"},
 		"a program": {`{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}`, "program"},
-		"a program to impersonate with": {`{"type":"impersonated_service_account","service_account_impersonation_url":"https://iamcredentials.googleapis.com/v1/x:generateAccessToken",` +
-			`"source_credentials":{"type":"external_account","Credential_Source":{"executable":{"command":"/bin/false"}}}}`, "program"},
-		"a program behind another account": {`{"type":"impersonated_service_account","source_credentials":{"type":"impersonated_service_account",` +
-			`"source_credentials":{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}}}`, "program"},
+		"a program to impersonate with": {
+			`{"type":"impersonated_service_account","service_account_impersonation_url":"https://iamcredentials.googleapis.com/v1/x:generateAccessToken",` +
+				`"source_credentials":{"type":"external_account","Credential_Source":{"executable":{"command":"/bin/false"}}}}`,
+			"program"},
+		"a program behind another account": {
+			`{"type":"impersonated_service_account","source_credentials":{"type":"impersonated_service_account",` +
+				`"source_credentials":{"type":"external_account","credential_source":{"executable":{"command":"/bin/false"}}}}}`,
+			"program"},
 		"a list":      {`[]`, "not JSON"},
 		"very large":  {strings.Repeat(" ", 2<<20), "larger than"},
 		"bad sources": {`{"type":"external_account","audience":"a","credential_source":{}}`, "kind"},

@@ -25,7 +25,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Images are really pushed to and pulled from a registry that demands the token, with one exchange for all of it.
+// Images are really pushed to and pulled from a registry that demands the
+// token, with one exchange for all of it.
 func TestPushAndPull(t *testing.T) {
 	w := newEnvironment(t)
 	const repository = "europe-docker.pkg.dev/project/repo"
@@ -36,7 +37,8 @@ func TestPushAndPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	keychain := func(tenant string) remote.Option {
-		return remote.WithAuthFromKeychain(auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(testenv.Cache(t), object(tenant)))...))
+		return remote.WithAuthFromKeychain(auth.NewKeychain(providers,
+			w.options(tenant, "app", auth.WithCache(testenv.Cache(t), object(tenant)))...))
 	}
 	ref, err := name.ParseReference(repository + "/app:v1")
 	if err != nil {
@@ -62,7 +64,8 @@ func TestPushAndPull(t *testing.T) {
 	if n := w.cloud.Calls("iamcredentials", ""); n != 1 {
 		t.Errorf("%d tokens for a push and a pull", n)
 	}
-	for who, option := range map[string]remote.Option{"tenant B": keychain("tenant-b"), "nobody": remote.WithAuth(authn.Anonymous)} {
+	for who, option := range map[string]remote.Option{"tenant B": keychain("tenant-b"),
+		"nobody": remote.WithAuth(authn.Anonymous)} {
 		if _, err := remote.Image(ref, option, transport, ctx); err == nil {
 			t.Errorf("%s pulls the image", who)
 		}
@@ -80,11 +83,13 @@ func ask(t *testing.T, config *rest.Config, path string) string {
 	return fmt.Sprint(status, " ", body)
 }
 
-// A DNS endpoint is trusted by the system's roots: the config has no certificate authority of its own.
+// A DNS endpoint is trusted by the system's roots: the config has no
+// certificate authority of its own.
 func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 	w := newEnvironment(t)
 	w.setCluster(cloudtest.GKECluster{DNSEndpoint: dnsEndpoint, CA: w.cloud.CA()})
-	config, err := auth.GetClusterConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName))...)
+	config, err := auth.GetClusterConfig(t.Context(), &gcp.Provider{},
+		w.options("tenant-a", "app", auth.WithClusterResource(clusterName))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +106,19 @@ func TestDNSEndpointUsesTheSystemsRoots(t *testing.T) {
 		return w.cloud.DialContext(ctx, "tcp", "sts.googleapis.com:443")
 	}
 	config.TLSClientConfig = rest.TLSClientConfig{}
-	config.Transport = &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	config.Transport = &http.Transport{DialContext: dial,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	if got := ask(t, config, "/version"); !strings.HasPrefix(got, "421 ") {
 		t.Errorf("got %s", got) // the cloud has no service of that name
 	}
 }
 
-// The name has no use where address and CA are known: one of the three is a mistake.
+// The name has no use where address and CA are known: one of the three is a
+// mistake.
 func TestClusterByAllThreeIsRefused(t *testing.T) {
 	w := newEnvironment(t)
-	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
-		auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
+	_, err := auth.GetRESTConfig(t.Context(), &gcp.Provider{},
+		w.options("tenant-a", "app", auth.WithClusterResource(clusterName),
+			auth.WithClusterAddress("https://10.0.0.1"), auth.WithCAData(string(w.cloud.CA())))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "all set", "leave one of them out")
 }

@@ -58,11 +58,13 @@ func parseError(body []byte) serviceError {
 	return e
 }
 
-// classify goes by status and code. The text decides only where these say nothing.
+// classify goes by status and code. The text decides only where these say
+// nothing.
 func classify(answer transport.Answer, operation string, secrets ...string) (*auth.Error, serviceError) {
 	s := parseError(answer.Body)
 	e := self.Refused(operation, answer.Status, answer.Header)
-	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), provider.Redact(s.code, secrets...), provider.Redact(s.message, secrets...)
+	e.Reason, e.Code, e.Message = reasonOf(answer.Status, s), provider.Redact(s.code, secrets...),
+		provider.Redact(s.message, secrets...)
 	switch {
 	case answer.Status/100 == 3:
 		e.Message = "it answers with a redirect, which is not followed"
@@ -83,7 +85,8 @@ func reasonOf(status int, s serviceError) provider.Reason {
 		return auth.ErrThrottled
 	case status >= http.StatusInternalServerError, status < http.StatusBadRequest, isTemporary(status, s), !s.known:
 		return auth.ErrUnavailable // an unknown answer may be one of a proxy
-	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request", s.code == "invalid_scope",
+	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request",
+		s.code == "invalid_scope",
 		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
 		isTooLong(s):
 		return auth.ErrMisconfigured
@@ -93,7 +96,8 @@ func reasonOf(status int, s serviceError) provider.Reason {
 	return auth.ErrDenied
 }
 
-// isThrottled recognizes limits that a service reports with another status than 429, such as 403.
+// isThrottled recognizes limits that a service reports with another status than
+// 429, such as 403.
 func isThrottled(s serviceError) bool {
 	switch s.code {
 	case "RESOURCE_EXHAUSTED", "slow_down":
@@ -116,8 +120,8 @@ func isTemporary(status int, s serviceError) bool {
 		return true
 	}
 	switch s.code {
-	case "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "UNKNOWN", "DATA_LOSS", "temporarily_unavailable",
-		"server_error", "internal_failure":
+	case "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "UNKNOWN", "DATA_LOSS",
+		"temporarily_unavailable", "server_error", "internal_failure":
 		return true
 	}
 	return false
@@ -126,7 +130,8 @@ func isTemporary(status int, s serviceError) bool {
 // isStale reports clock skew: a token that was just issued has not expired.
 func isStale(s serviceError) bool { return strings.Contains(s.message, "is stale to sign-in") }
 
-// cannotVerify reports that the token service could not fetch the issuer's keys.
+// cannotVerify reports that the token service could not fetch the issuer's
+// keys.
 func cannotVerify(s serviceError) bool {
 	return strings.Contains(s.message, "connecting to the given credential's issuer")
 }
@@ -218,7 +223,8 @@ func (e *exchange) impersonationRemedy(status int, s serviceError) string {
 		return fmt.Sprintf("grant roles/iam.serviceAccountTokenCreator along the chain of delegates, and to %q on its first",
 			e.member)
 	case status == http.StatusForbidden:
-		return fmt.Sprintf("grant roles/iam.workloadIdentityUser on the service account to %q; new grants take minutes", e.member)
+		return fmt.Sprintf("grant roles/iam.workloadIdentityUser on the service account to %q; new grants take minutes",
+			e.member)
 	case status == http.StatusUnauthorized:
 		return "check that the clocks agree: a token of the security token service that is just new is not accepted"
 	case status == http.StatusNotFound:

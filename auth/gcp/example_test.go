@@ -13,7 +13,8 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// A tenant's ServiceAccount impersonates a service account. In production the HTTP client is left out.
+// A tenant's ServiceAccount impersonates a service account. In production the
+// HTTP client is left out.
 func Example() {
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
@@ -30,7 +31,8 @@ func Example() {
 	cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east", cloudtest.WorkloadIdentityProvider{
 		Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	cloud.GCP().SetServiceAccount("app@project.iam.gserviceaccount.com", cloudtest.GCPServiceAccount{
-		WorkloadIdentityUsers: []string{"principal://iam.googleapis.com/" + pool + "/subject/system:serviceaccount:tenant-a:app"}})
+		WorkloadIdentityUsers: []string{"principal://iam.googleapis.com/" + pool +
+			"/subject/system:serviceaccount:tenant-a:app"}})
 	kubeClient := issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
 		Annotations: map[string]string{
 			gcp.WorkloadIdentityProviderAnnotation: pool + "/providers/east",

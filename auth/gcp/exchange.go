@@ -107,7 +107,9 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	}
 	form := oauth.Exchange{Audience: e.audience, Scope: scope, RequestedTokenType: oauth.TokenTypeAccessToken,
 		SubjectToken: e.oidcToken, SubjectTokenType: oauth.TokenTypeJWT}.Form()
-	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) { return oauth.NewRequest(ctx, address, form) }, isTransient)
+	answer, err := transport.Send(ctx, e.client, func() (*http.Request, error) {
+		return oauth.NewRequest(ctx, address, form)
+	}, isTransient)
 	if err != nil {
 		return nil, self.Unanswered(opExchange, err, e.oidcToken)
 	}
@@ -122,7 +124,8 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	return newToken(opExchange, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
 }
 
-// expiry returns the time after the given number of seconds, the zero time if the answer has none.
+// expiry returns the time after the given number of seconds, the zero time if
+// the answer has none.
 func expiry(now time.Time, seconds float64) time.Time {
 	const most = 100 * 365 * 24 * 3600 // a Duration can hold it
 	if seconds == 0 || seconds > most {

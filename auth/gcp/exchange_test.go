@@ -23,42 +23,46 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotation, value, want string
 	}{
-		"empty":               {id, "", "empty"},
-		"project ID":          {id, strings.Replace(poolProvider, number, "my-project", 1), `"my-project" is the project's ID; give its number`},
-		"no project":          {id, strings.Replace(poolProvider, number, "", 1), "has to be a number"},
-		"leading zero":        {id, strings.Replace(poolProvider, number, "0123", 1), "number"},
-		"pool only":           {id, pool, "names a pool; add /providers/<provider>"},
-		"a subject":           {id, pool + "/subject/x", "names a subject"},
-		"unexpanded":          {id, strings.Replace(poolProvider, number, "${NUMBER}", 1), "${NUMBER}"},
-		"GKE's pool":          {id, "project.svc.id.goog", "pool of a GKE cluster"},
-		"provider of GKE's":   {id, strings.Replace(poolProvider, "cluster-1", "project.svc.id.goog", 1), "pool of a GKE cluster"},
-		"a principal":         {id, principal("a", "b"), "IAM policy"},
-		"a location":          {id, strings.Replace(poolProvider, "global", "europe-west1", 1), "global"},
-		"another universe":    {id, "//iam.s3nsapis.fr/" + poolProvider, "iam.googleapis.com"},
-		"another host":        {id, "https://evil.example/" + poolProvider, "evil.example"},
-		"look-alike host":     {id, "//iam.googleapis.com.evil.example/" + poolProvider, "evil.example"},
-		"http":                {id, "http://iam.googleapis.com/" + poolProvider, "scheme"},
-		"more after it":       {id, poolProvider + "/x", "after the provider's ID"},
-		"final slash":         {id, poolProvider + "/", "after the provider's ID"},
-		"upper case":          {id, strings.Replace(poolProvider, "east", "East", 1), "lower-case"},
-		"dots":                {id, strings.Replace(poolProvider, "east", "../..", 1), "after the provider's ID"},
-		"query":               {id, poolProvider + "?x=y", "lower-case"},
-		"huge":                {id, strings.Repeat("x", 200_000), "xxx"},
-		"escape":              {id, "projects/\x1b[31m\n", `\x1b`},
-		"short pool":          {id, strings.Replace(poolProvider, "cluster-1", "abc", 1), "4 to 32"},
-		"no e-mail":           {gcp.ServiceAccountAnnotation, "", "empty"},
-		"e-mail of a user":    {gcp.ServiceAccountAnnotation, "jane@example.com", "not to a service account"},
-		"member":              {gcp.ServiceAccountAnnotation, "serviceAccount:" + email("a"), "member of an IAM policy"},
-		"resource name":       {gcp.ServiceAccountAnnotation, "projects/p/serviceAccounts/" + email("a"), "resource name"},
-		"look-alike e-mail":   {gcp.ServiceAccountAnnotation, email("a") + ".evil.example", "not to a service account"},
-		"two at signs":        {gcp.ServiceAccountAnnotation, "a@" + email("b"), `"b@project"`},
-		"path":                {gcp.ServiceAccountAnnotation, "a/../../b@project.iam.gserviceaccount.com", "not an e-mail address"},
-		"method":              {gcp.ServiceAccountAnnotation, email("a") + ":signJwt", "not an e-mail address"},
-		"no project there":    {gcp.ServiceAccountAnnotation, "a@iam.gserviceaccount.com", "project is missing"},
-		"upper-case e-mail":   {gcp.ServiceAccountAnnotation, "App@project.iam.gserviceaccount.com", "lower-case"},
-		"upper-case domain":   {gcp.ServiceAccountAnnotation, "app@project.IAM.gserviceaccount.com", "lower case"},
-		"compute without no.": {gcp.ServiceAccountAnnotation, "project-compute@developer.gserviceaccount.com", "<project number>-compute"},
-		"percent":             {gcp.ServiceAccountAnnotation, "a%2fb@project.iam.gserviceaccount.com", "lower-case"},
+		"empty": {id, "", "empty"},
+		"project ID": {id, strings.Replace(poolProvider, number, "my-project", 1),
+			`"my-project" is the project's ID; give its number`},
+		"no project":   {id, strings.Replace(poolProvider, number, "", 1), "has to be a number"},
+		"leading zero": {id, strings.Replace(poolProvider, number, "0123", 1), "number"},
+		"pool only":    {id, pool, "names a pool; add /providers/<provider>"},
+		"a subject":    {id, pool + "/subject/x", "names a subject"},
+		"unexpanded":   {id, strings.Replace(poolProvider, number, "${NUMBER}", 1), "${NUMBER}"},
+		"GKE's pool":   {id, "project.svc.id.goog", "pool of a GKE cluster"},
+		"provider of GKE's": {id, strings.Replace(poolProvider, "cluster-1", "project.svc.id.goog", 1),
+			"pool of a GKE cluster"},
+		"a principal":       {id, principal("a", "b"), "IAM policy"},
+		"a location":        {id, strings.Replace(poolProvider, "global", "europe-west1", 1), "global"},
+		"another universe":  {id, "//iam.s3nsapis.fr/" + poolProvider, "iam.googleapis.com"},
+		"another host":      {id, "https://evil.example/" + poolProvider, "evil.example"},
+		"look-alike host":   {id, "//iam.googleapis.com.evil.example/" + poolProvider, "evil.example"},
+		"http":              {id, "http://iam.googleapis.com/" + poolProvider, "scheme"},
+		"more after it":     {id, poolProvider + "/x", "after the provider's ID"},
+		"final slash":       {id, poolProvider + "/", "after the provider's ID"},
+		"upper case":        {id, strings.Replace(poolProvider, "east", "East", 1), "lower-case"},
+		"dots":              {id, strings.Replace(poolProvider, "east", "../..", 1), "after the provider's ID"},
+		"query":             {id, poolProvider + "?x=y", "lower-case"},
+		"huge":              {id, strings.Repeat("x", 200_000), "xxx"},
+		"escape":            {id, "projects/\x1b[31m\n", `\x1b`},
+		"short pool":        {id, strings.Replace(poolProvider, "cluster-1", "abc", 1), "4 to 32"},
+		"no e-mail":         {gcp.ServiceAccountAnnotation, "", "empty"},
+		"e-mail of a user":  {gcp.ServiceAccountAnnotation, "jane@example.com", "not to a service account"},
+		"member":            {gcp.ServiceAccountAnnotation, "serviceAccount:" + email("a"), "member of an IAM policy"},
+		"resource name":     {gcp.ServiceAccountAnnotation, "projects/p/serviceAccounts/" + email("a"), "resource name"},
+		"look-alike e-mail": {gcp.ServiceAccountAnnotation, email("a") + ".evil.example", "not to a service account"},
+		"two at signs":      {gcp.ServiceAccountAnnotation, "a@" + email("b"), `"b@project"`},
+		"path": {gcp.ServiceAccountAnnotation, "a/../../b@project.iam.gserviceaccount.com",
+			"not an e-mail address"},
+		"method":            {gcp.ServiceAccountAnnotation, email("a") + ":signJwt", "not an e-mail address"},
+		"no project there":  {gcp.ServiceAccountAnnotation, "a@iam.gserviceaccount.com", "project is missing"},
+		"upper-case e-mail": {gcp.ServiceAccountAnnotation, "App@project.iam.gserviceaccount.com", "lower-case"},
+		"upper-case domain": {gcp.ServiceAccountAnnotation, "app@project.IAM.gserviceaccount.com", "lower case"},
+		"compute without no.": {gcp.ServiceAccountAnnotation, "project-compute@developer.gserviceaccount.com",
+			"<project number>-compute"},
+		"percent": {gcp.ServiceAccountAnnotation, "a%2fb@project.iam.gserviceaccount.com", "lower-case"},
 	} {
 		annotations := []string{tc.annotation, tc.value}
 		if tc.annotation == gcp.ServiceAccountAnnotation {
@@ -83,14 +87,16 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 // Prefixes that people copy along are no mistake.
 func TestProviderWithAPrefix(t *testing.T) {
 	for _, prefix := range []string{"//iam.googleapis.com/", "https://iam.googleapis.com/"} {
-		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation, prefix+poolProvider))
+		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "prefixed", gcp.WorkloadIdentityProviderAnnotation,
+			prefix+poolProvider))
 		if _, err := w.get(t, "tenant-a", "prefixed"); err != nil {
 			t.Errorf("%q: %v", prefix, err)
 		}
 	}
 }
 
-// Each refusal of the token service has a reason and says what to do (facts G1 to G9).
+// Each refusal of the token service has a reason and says what to do (facts G1
+// to G9).
 func TestExchangeErrors(t *testing.T) {
 	other, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://other.example"})
 	if err != nil {
@@ -103,15 +109,22 @@ func TestExchangeErrors(t *testing.T) {
 	}{
 		"disabled": {func(p *cloudtest.WorkloadIdentityProvider) { p.Disabled = true }, auth.ErrMisconfigured,
 			[]string{"invalid_target", "given by its number"}},
-		"other audiences": {func(p *cloudtest.WorkloadIdentityProvider) { p.AllowedAudiences = []string{"x"} }, auth.ErrDenied,
+		"other audiences": {func(p *cloudtest.WorkloadIdentityProvider) {
+			p.AllowedAudiences = []string{"x"}
+		}, auth.ErrDenied,
 			[]string{"invalid_grant", `add "//iam.googleapis.com/` + poolProvider}},
 		"other issuer": {func(p *cloudtest.WorkloadIdentityProvider) { p.Issuer = "https://issuer.example/" }, auth.ErrDenied,
 			[]string{"https://issuer.example/", "letter by letter"}},
-		"issuer not reachable": {func(p *cloudtest.WorkloadIdentityProvider) { p.Fetch = other.HTTPClient() }, auth.ErrUnavailable,
+		"issuer not reachable": {func(p *cloudtest.WorkloadIdentityProvider) {
+			p.Fetch = other.HTTPClient()
+		}, auth.ErrUnavailable,
 			[]string{"connecting to the given credential's issuer", "JWKS"}},
-		"keys of another": {func(p *cloudtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }, auth.ErrUnavailable,
-			[]string{"connecting to the given credential's issuer"}},
-		"condition": {func(p *cloudtest.WorkloadIdentityProvider) { p.Condition = func(map[string]any) bool { return false } }, auth.ErrDenied,
+		"keys of another": {func(p *cloudtest.WorkloadIdentityProvider) {
+			p.JWKS = []byte(`{"keys":[]}`)
+		}, auth.ErrUnavailable, []string{"connecting to the given credential's issuer"}},
+		"condition": {func(p *cloudtest.WorkloadIdentityProvider) {
+			p.Condition = func(map[string]any) bool { return false }
+		}, auth.ErrDenied,
 			[]string{"unauthorized_client", "attribute condition"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,26 +145,40 @@ func TestExchangeErrorsOfFaults(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"bad audience":    {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: `Invalid value for "audience".`}, auth.ErrMisconfigured, "universe"},
-		"signature":       {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "Unable to verify the ID Token signature."}, auth.ErrDenied, "current JWKS"},
-		"stale":           {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "ID Token issued at 1 is stale to sign-in."}, auth.ErrUnavailable, "clock"},
-		"long subject":    {cloudtest.Fault{Status: 400, Code: "invalid_grant", Message: "The size of mapped attribute exceeds the 127 bytes limit."}, auth.ErrMisconfigured, "shorten"},
-		"new in 2030":     {cloudtest.Fault{Status: 400, Code: "invalid_moon", Message: "waning"}, auth.ErrDenied, "waning"},
-		"scope":           {cloudtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured, "WithScopes"},
-		"internal":        {cloudtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable, "HTTP 500"},
-		"throttled":       {cloudtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled, "HTTP 429"},
-		"HTML":            {cloudtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable, "JSON object"},
-		"empty object":    {cloudtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
-		"no expiry":       {cloudtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "expiry is missing"},
-		"expired":         {cloudtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
-		"for ever":        {cloudtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable, "later than any"},
-		"beyond time":     {cloudtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`}, auth.ErrUnavailable, "expiry is missing"},
-		"fraction":        {cloudtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
-		"wrong type":      {cloudtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`}, auth.ErrUnavailable, "MAC"},
-		"header in token": {cloudtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable, "invalid characters"},
-		"redirect":        {cloudtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
-		"cut":             {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
-		"10 MB":           {cloudtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable, "larger than"},
+		"bad audience": {cloudtest.Fault{Status: 400, Code: "invalid_request", Message: `Invalid value for "audience".`},
+			auth.ErrMisconfigured, "universe"},
+		"signature": {cloudtest.Fault{Status: 400, Code: "invalid_grant",
+			Message: "Unable to verify the ID Token signature."}, auth.ErrDenied, "current JWKS"},
+		"stale": {cloudtest.Fault{Status: 400, Code: "invalid_grant",
+			Message: "ID Token issued at 1 is stale to sign-in."}, auth.ErrUnavailable, "clock"},
+		"long subject": {cloudtest.Fault{Status: 400, Code: "invalid_grant",
+			Message: "The size of mapped attribute exceeds the 127 bytes limit."}, auth.ErrMisconfigured, "shorten"},
+		"new in 2030": {cloudtest.Fault{Status: 400, Code: "invalid_moon", Message: "waning"}, auth.ErrDenied, "waning"},
+		"scope": {cloudtest.Fault{Status: 400, Code: "invalid_scope", Message: "no"}, auth.ErrMisconfigured,
+			"WithScopes"},
+		"internal": {cloudtest.Fault{Status: 500, Message: "Internal error encountered."}, auth.ErrUnavailable,
+			"HTTP 500"},
+		"throttled": {cloudtest.Fault{Status: 429, Message: "Quota exceeded", RetryAfter: "42"}, auth.ErrThrottled,
+			"HTTP 429"},
+		"HTML": {cloudtest.Fault{Body: "<!DOCTYPE html><html>proxy login</html>"}, auth.ErrUnavailable,
+			"JSON object"},
+		"empty object": {cloudtest.Fault{Body: "{}"}, auth.ErrUnavailable, "holds no token"},
+		"no expiry":    {cloudtest.Fault{Body: `{"access_token":"x"}`}, auth.ErrUnavailable, "expiry is missing"},
+		"expired":      {cloudtest.Fault{Body: `{"access_token":"x","expires_in":-1}`}, auth.ErrUnavailable, "expired at"},
+		"for ever": {cloudtest.Fault{Body: `{"access_token":"x","expires_in":99999999}`}, auth.ErrUnavailable,
+			"later than any"},
+		"beyond time": {cloudtest.Fault{Body: `{"access_token":"x","expires_in":9223372036854775807}`},
+			auth.ErrUnavailable, "expiry is missing"},
+		"fraction": {cloudtest.Fault{Body: `{"access_token":"x","expires_in":1e400}`}, auth.ErrUnavailable, ""},
+		"wrong type": {cloudtest.Fault{Body: `{"access_token":"x","expires_in":3600,"token_type":"MAC"}`},
+			auth.ErrUnavailable, "MAC"},
+		"header in token": {cloudtest.Fault{Body: `{"access_token":"x\r\nX: y","expires_in":3600}`}, auth.ErrUnavailable,
+			"invalid characters"},
+		"redirect": {cloudtest.Fault{Redirect: "https://evil.example/token"}, auth.ErrUnavailable, "redirect"},
+		"cut":      {cloudtest.Fault{Cut: true}, auth.ErrUnavailable, "no answer"},
+		"10 MB": {cloudtest.Fault{Rewrite: func([]byte) []byte {
+			return make([]byte, 10<<20)
+		}}, auth.ErrUnavailable, "larger than"},
 		"quotes token": {cloudtest.Fault{Rewrite: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), "ya29", "\\u000aya29", 1))
 		}}, auth.ErrUnavailable, "invalid characters"},
@@ -205,7 +232,8 @@ func TestErrorsHoldNoToken(t *testing.T) {
 func TestTransientErrorsAreTriedAgain(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 503, Times: 1})
-	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant", Message: "Error connecting to the given credential's issuer.", Times: 1})
+	w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Status: 400, Code: "invalid_grant",
+		Message: "Error connecting to the given credential's issuer.", Times: 1})
 	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Status: 500, Times: 1})
 	w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Cut: true, Times: 1})
 	if _, err := w.get(t, "tenant-a", "app"); err != nil {
@@ -216,7 +244,8 @@ func TestTransientErrorsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// The token service answers with an internal error to a token that ends at once, so it is not sent (facts G13).
+// The token service answers with an internal error to a token that ends at
+// once, so it is not sent (facts G13).
 func TestSubjectTokenAboutToExpire(t *testing.T) {
 	w := newEnvironment(t)
 	sa := testenv.ServiceAccount("tenant-a", "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider)
@@ -235,15 +264,18 @@ func TestSubjectTokenAboutToExpire(t *testing.T) {
 			testenv.CheckError(t, err, auth.ErrUnavailable, "less than 1m0s left")
 		}
 	}
-	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque", "no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
-		if _, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), token, sa, &provider.Options{HTTPClient: w.cloud.Client()}); err == nil {
+	for name, token := range map[string]string{"nothing": "", "no JWT": "ya29.opaque",
+		"no exp": "eyJhbGciOiJub25lIn0.e30.x"} {
+		if _, err := (&gcp.Provider{}).NewTokenForServiceAccount(t.Context(), token, sa,
+			&provider.Options{HTTPClient: w.cloud.Client()}); err == nil {
 			t.Errorf("%s was exchanged", name)
 		}
 	}
 }
 
 func TestImpersonationErrors(t *testing.T) {
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("gone")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "gone", gcp.WorkloadIdentityProviderAnnotation, poolProvider,
+		gcp.ServiceAccountAnnotation, email("gone")))
 	_, err := w.get(t, "tenant-a", "gone")
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "Gaia id not found", gcp.ServiceAccountAnnotation, "NOT_FOUND")
 	for name, tc := range map[string]struct {
@@ -252,20 +284,26 @@ func TestImpersonationErrors(t *testing.T) {
 		reason provider.Reason
 		want   string
 	}{
-		"API off": {`{"error":{"code":403,"message":"IAM Service Account Credentials API has not been used in project 1 before or it is disabled.","status":"PERMISSION_DENIED",` +
-			`"details":[{"@type":"type.googleapis.com/google.rpc.Help"},{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"SERVICE_DISABLED","domain":"googleapis.com"}]}}`,
+		"API off": {
+			`{"error":{"code":403,"message":"IAM Service Account Credentials API has not been used in project 1 before or it is disabled.","status":"PERMISSION_DENIED",` +
+				`"details":[{"@type":"type.googleapis.com/google.rpc.Help"},{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"SERVICE_DISABLED","domain":"googleapis.com"}]}}`,
 			403, auth.ErrMisconfigured, "gcloud services enable"},
-		"lifetime":         {`{"error":{"code":400,"message":"can not have lifetimes of more than 1 hour.","status":"INVALID_ARGUMENT"}}`, 400, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension"},
-		"quota":            {`{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}`, 429, auth.ErrThrottled, ""},
-		"HTML of a proxy":  {"<html>403</html>", 403, auth.ErrUnavailable, "not one of Google"},
-		"nothing":          {"", 404, auth.ErrUnavailable, ""},
-		"error of a list":  {`{"error":[1]}`, 400, auth.ErrUnavailable, ""},
-		"no reason":        {`{"error":{"code":403,"status":"PERMISSION_DENIED"}}`, 403, auth.ErrDenied, "no reason"},
-		"token that ended": {`{"accessToken":"x","expireTime":"2001-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "expired at"},
-		"bad time":         {`{"accessToken":"x","expireTime":"tomorrow"}`, 200, auth.ErrUnavailable, "JSON object"},
-		"no time":          {`{"accessToken":"x"}`, 200, auth.ErrUnavailable, "expiry is missing"},
-		"no token":         {`{"expireTime":"2099-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "holds no token"},
-		"far away":         {`{"accessToken":"x","expireTime":"2999-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "later than any"},
+		"lifetime": {
+			`{"error":{"code":400,"message":"can not have lifetimes of more than 1 hour.","status":"INVALID_ARGUMENT"}}`, 400,
+			auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension"},
+		"quota": {`{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}`, 429,
+			auth.ErrThrottled, ""},
+		"HTML of a proxy": {"<html>403</html>", 403, auth.ErrUnavailable, "not one of Google"},
+		"nothing":         {"", 404, auth.ErrUnavailable, ""},
+		"error of a list": {`{"error":[1]}`, 400, auth.ErrUnavailable, ""},
+		"no reason":       {`{"error":{"code":403,"status":"PERMISSION_DENIED"}}`, 403, auth.ErrDenied, "no reason"},
+		"token that ended": {`{"accessToken":"x","expireTime":"2001-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable,
+			"expired at"},
+		"bad time": {`{"accessToken":"x","expireTime":"tomorrow"}`, 200, auth.ErrUnavailable, "JSON object"},
+		"no time":  {`{"accessToken":"x"}`, 200, auth.ErrUnavailable, "expiry is missing"},
+		"no token": {`{"expireTime":"2099-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable, "holds no token"},
+		"far away": {`{"accessToken":"x","expireTime":"2999-01-01T00:00:00Z"}`, 200, auth.ErrUnavailable,
+			"later than any"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := w.cloud.Client().Transport
@@ -303,7 +341,9 @@ func TestTransientAnswers(t *testing.T) {
 		`{"error":{"code":403,"status":"PERMISSION_DENIED","errors":[{"reason":"forbidden"}]}}`:                                                               {403, auth.ErrDenied},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return answer(tc.status, body), nil })}
+			client := &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+				return answer(tc.status, body), nil
+			})}
 			_, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(client))
 			testenv.CheckError(t, err, tc.reason, fmt.Sprintf("HTTP %d", tc.status))
 		})
@@ -328,11 +368,13 @@ func TestUniverse(t *testing.T) {
 	issuer := testenv.Issuer(t)
 	cloud := testenv.Cloud(t)
 	cloud.GCP().SetUniverseDomain(universe)
-	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetWorkloadIdentityProvider(poolProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	cloud.GCP().SetServiceAccount("app@project.s3ns.iam.gserviceaccount.com", cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{strings.Replace(principal("tenant-a", "app"), "googleapis.com", universe, 1)}})
-	w := &environment{issuer: issuer, cloud: cloud, client: issuer.Client(testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
-		"//iam.s3nsapis.fr/"+poolProvider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
+	w := &environment{issuer: issuer, cloud: cloud,
+		client: issuer.Client(testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation,
+			"//iam.s3nsapis.fr/"+poolProvider, gcp.ServiceAccountAnnotation, "app@project.s3ns.iam.gserviceaccount.com"))}
 	p := &gcp.Provider{UniverseDomain: universe}
 	if _, err := w.getFrom(t, p, "tenant-a", "app"); err != nil {
 		t.Fatal(err)
@@ -342,7 +384,8 @@ func TestUniverse(t *testing.T) {
 			t.Errorf("call %d goes to %q", i, got)
 		}
 	}
-	for _, bad := range []string{"com", "evil.example/", "evil.example:443", "user@evil.example", "evil.example#", "10.0.0.1", "Googleapis.com", "a..b", ".a.b", "a.b.", " a.b", "a.b?", strings.Repeat("a.", 200) + "b"} {
+	for _, bad := range []string{"com", "evil.example/", "evil.example:443", "user@evil.example", "evil.example#",
+		"10.0.0.1", "Googleapis.com", "a..b", ".a.b", "a.b.", " a.b", "a.b?", strings.Repeat("a.", 200) + "b"} {
 		_, err := w.getFrom(t, &gcp.Provider{UniverseDomain: bad}, "tenant-a", "app")
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "universe domain")
 	}
@@ -395,7 +438,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func answer(status int, body string) *http.Response {
-	w := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	w := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1}
 	w.Body = http.NoBody
 	if body != "" {
 		w.Body = readCloser{strings.NewReader(body)}
@@ -407,13 +451,15 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// The caller's service account wins over the ServiceAccount's, and a refusal names the caller.
+// The caller's service account wins over the ServiceAccount's, and a refusal
+// names the caller.
 func TestServiceAccountOfTheCaller(t *testing.T) {
 	w := newEnvironment(t)
 	callers := func(email string) auth.Option {
 		return auth.WithAnnotations(map[string]string{gcp.ServiceAccountAnnotation: email})
 	}
-	w.cloud.GCP().SetServiceAccount(email("spec"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "direct")}})
+	w.cloud.GCP().SetServiceAccount(email("spec"),
+		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "direct")}})
 	token, err := w.get(t, "tenant-a", "direct", callers(email("spec")))
 	if err != nil {
 		t.Fatal(err)
@@ -422,7 +468,8 @@ func TestServiceAccountOfTheCaller(t *testing.T) {
 		t.Errorf("got %+v", id)
 	}
 	_, err = w.get(t, "tenant-a", "app", callers(email("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q", email("tenant-b")), "the caller, not the ServiceAccount, set")
+	testenv.CheckError(t, err, auth.ErrDenied, fmt.Sprintf("service account %q", email("tenant-b")),
+		"the caller, not the ServiceAccount, set")
 }
 
 // A service could use a token with the audience of Google at Google.

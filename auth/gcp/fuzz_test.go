@@ -11,15 +11,19 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Whatever the services answer, there is either a whole credential or an error, and never the token that was sent.
+// Whatever the services answer, there is either a whole credential or an error,
+// and never the token that was sent.
 func FuzzAnswers(f *testing.F) {
-	f.Add(200, []byte(`{"access_token":"ya29.x","token_type":"Bearer","expires_in":3599}`), 200, []byte(`{"accessToken":"ya29.y","expireTime":"2099-01-01T00:00:00Z"}`))
+	f.Add(200, []byte(`{"access_token":"ya29.x","token_type":"Bearer","expires_in":3599}`), 200,
+		[]byte(`{"accessToken":"ya29.y","expireTime":"2099-01-01T00:00:00Z"}`))
 	f.Add(200, []byte(`{"access_token":"ya29.x","expires_in":3599}`), 200,
 		[]byte(`{"accessToken":"ya29.y","expireTime":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`))
-	f.Add(400, []byte(`{"error":"invalid_grant","error_description":"no"}`), 403, []byte(`{"error":{"status":"PERMISSION_DENIED","details":[{}]}}`))
+	f.Add(400, []byte(`{"error":"invalid_grant","error_description":"no"}`), 403,
+		[]byte(`{"error":{"status":"PERMISSION_DENIED","details":[{}]}}`))
 	f.Add(200, []byte("<html>"), 302, []byte(nil))
 	issuer := testenv.Issuer(f)
-	sa := testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a"))
+	sa := testenv.ServiceAccount("tenant-a", "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider,
+		gcp.ServiceAccountAnnotation, email("tenant-a"))
 	canary, err := issuer.Sign(issuer.Claims(sa, []string{"//iam.googleapis.com/" + poolProvider}, 24*time.Hour))
 	if err != nil {
 		f.Fatal(err)

@@ -66,7 +66,8 @@ func TestGitCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		creds, err := p.NewGitCredentials(t.Context(), "gcp", token, &provider.Options{})
-		if err != nil || creds.Password() != token.AccessToken() || creds.BearerToken() != "" || !creds.ExpiresAt().Equal(token.ExpiresAt()) {
+		if err != nil || creds.Password() != token.AccessToken() || creds.BearerToken() != "" ||
+			!creds.ExpiresAt().Equal(token.ExpiresAt()) {
 			t.Fatalf("got %v, %v", creds, err)
 		}
 		if got := w.status(t, refs, creds.Username(), creds.Password()); got != status {

@@ -36,7 +36,8 @@ func TestInGKE(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, _ := w.cloud.GCP().Identity(token.AccessToken())
-		want := "principal://iam.googleapis.com/projects/" + number + "/locations/global/workloadIdentityPools/project.svc.id.goog/subject/ns/tenant-a/sa/gke"
+		want := "principal://iam.googleapis.com/projects/" + number +
+			"/locations/global/workloadIdentityPools/project.svc.id.goog/subject/ns/tenant-a/sa/gke"
 		if !slices.Contains(id.Members, want) {
 			t.Errorf("got the token of %+v", id)
 		}
@@ -62,7 +63,8 @@ func TestOutsideGKE(t *testing.T) {
 	w := newEnvironment(t)
 	p := &gcp.Provider{}
 	_, err := w.getFrom(t, p, "tenant-a", "gke")
-	testenv.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE", `"tenant-a/gke"`)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, gcp.WorkloadIdentityProviderAnnotation, "outside GKE",
+		`"tenant-a/gke"`)
 	// A virtual machine that is no node.
 	p = &gcp.Provider{}
 	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project"})
@@ -84,15 +86,20 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 		fault  cloudtest.Fault
 		reason provider.Reason
 	}{
-		"throttled":      {cloudtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
-		"down":           {cloudtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"}, auth.ErrUnavailable},
-		"cut":            {cloudtest.Fault{Cut: true}, auth.ErrUnavailable},
-		"empty":          {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable},
-		"HTML":           {cloudtest.Fault{Body: "<html>hotspot login</html>"}, auth.ErrUnavailable},
-		"path in it":     {cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte("a/../b") }}, auth.ErrUnavailable},
-		"another origin": {cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte("x:https://evil.example") }}, auth.ErrUnavailable},
-		"10 MB":          {cloudtest.Fault{Rewrite: func([]byte) []byte { return make([]byte, 10<<20) }}, auth.ErrUnavailable},
-		"redirect":       {cloudtest.Fault{Redirect: "http://evil.example/"}, auth.ErrUnavailable},
+		"throttled": {cloudtest.Fault{Status: 429, RetryAfter: "30"}, auth.ErrThrottled},
+		"down": {cloudtest.Fault{Status: 500, Message: "GKE Metadata Server: Internal Server Error"},
+			auth.ErrUnavailable},
+		"cut":        {cloudtest.Fault{Cut: true}, auth.ErrUnavailable},
+		"empty":      {cloudtest.Fault{Rewrite: func([]byte) []byte { return nil }}, auth.ErrUnavailable},
+		"HTML":       {cloudtest.Fault{Body: "<html>hotspot login</html>"}, auth.ErrUnavailable},
+		"path in it": {cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte("a/../b") }}, auth.ErrUnavailable},
+		"another origin": {cloudtest.Fault{Rewrite: func([]byte) []byte {
+			return []byte("x:https://evil.example")
+		}}, auth.ErrUnavailable},
+		"10 MB": {cloudtest.Fault{Rewrite: func([]byte) []byte {
+			return make([]byte, 10<<20)
+		}}, auth.ErrUnavailable},
+		"redirect": {cloudtest.Fault{Redirect: "http://evil.example/"}, auth.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.fault.Service = "gcp-metadata"
@@ -122,13 +129,14 @@ func TestMetadataIsLearnedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var calls atomic.Int32
 				release := make(chan struct{})
-				opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-					calls.Add(1)
-					<-release
-					resp := answer(tc.status, values[path.Base(r.URL.Path)])
-					resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
-					return resp, nil
-				})}}
+				opts := &provider.Options{
+					HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						calls.Add(1)
+						<-release
+						resp := answer(tc.status, values[path.Base(r.URL.Path)])
+						resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
+						return resp, nil
+					})}}
 				p := &gcp.Provider{}
 				ask := func(ctx context.Context) error {
 					_, err := p.GetAudiences(ctx, testenv.ServiceAccount("tenant-a", "gke"), opts)
@@ -162,7 +170,8 @@ func TestMetadataIsLearnedOnce(t *testing.T) {
 	}
 }
 
-// No proxy ever stands between the program and the metadata server, and GCE_METADATA_HOST names another one.
+// No proxy ever stands between the program and the metadata server, and
+// GCE_METADATA_HOST names another one.
 func TestMetadataWithoutAProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
 		t.Setenv(name, "http://127.0.0.1:1")
@@ -171,12 +180,15 @@ func TestMetadataWithoutAProxy(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Metadata-Flavor", "Google")
 		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-		_, _ = w.Write([]byte(map[string]string{"project-id": "p1", "cluster-location": "us-central1", "cluster-name": "c1"}[name]))
+		_,
+			_ = w.Write([]byte(map[string]string{"project-id": "p1", "cluster-location": "us-central1",
+			"cluster-name": "c1"}[name]))
 	}))
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
 	for _, proxy := range []*url.URL{nil, {Scheme: "http", Host: "127.0.0.1:1"}} {
-		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "gke"), &provider.Options{ProxyURL: proxy})
+		audiences, err := (&gcp.Provider{}).GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "gke"),
+			&provider.Options{ProxyURL: proxy})
 		if err != nil || !slices.Equal(audiences, []string{"p1.svc.id.goog"}) {
 			t.Errorf("with proxy %v: got %q, %v", proxy, audiences, err)
 		}
@@ -191,16 +203,17 @@ func TestMetadataServerThatHangs(t *testing.T) {
 		var hangs atomic.Bool
 		var calls atomic.Int32
 		hangs.Store(true)
-		opts := &provider.Options{HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			calls.Add(1)
-			if hangs.Load() {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			resp := answer(http.StatusOK, values[path.Base(r.URL.Path)])
-			resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
-			return resp, nil
-		})}}
+		opts := &provider.Options{
+			HTTPClient: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				calls.Add(1)
+				if hangs.Load() {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				resp := answer(http.StatusOK, values[path.Base(r.URL.Path)])
+				resp.Header = http.Header{"Metadata-Flavor": {"Google"}}
+				return resp, nil
+			})}}
 		p := &gcp.Provider{}
 		ask := func() (time.Duration, error) {
 			start := time.Now()

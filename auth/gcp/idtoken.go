@@ -51,6 +51,7 @@ func newIDToken(operation, value, audience string, now time.Time) (*IDToken, err
 	if err != nil {
 		return nil, self.Unusable(operation, service, "the ID token: %v", err)
 	}
-	shown := fmt.Sprintf("Google ID token for %q, redacted, expires %s", audience, claims.Expiry.UTC().Format(time.RFC3339))
+	shown := fmt.Sprintf("Google ID token for %q, redacted, expires %s", audience,
+		claims.Expiry.UTC().Format(time.RFC3339))
 	return &IDToken{summary(shown), redact.New(value), audience, claims.Expiry.Time}, nil
 }

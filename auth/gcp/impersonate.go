@@ -16,7 +16,8 @@ const (
 	opIDToken     = "get an ID token of the service account"
 )
 
-// impersonate returns a token of the service account, made with the ServiceAccount's federated token.
+// impersonate returns a token of the service account, made with the
+// ServiceAccount's federated token.
 func (e *exchange) impersonate(ctx context.Context, federated *Token) (auth.Token, error) {
 	if audience, ok := idTokenAudience(e.opts); ok {
 		return e.generateIDToken(ctx, federated, audience)
@@ -74,7 +75,8 @@ func (e *exchange) delegates() []string {
 func (e *exchange) callIAM(ctx context.Context, operation, method string, federated *Token, request, answer any) error {
 	bearer := federated.AccessToken()
 	got, err := transport.JSONRequest{Method: http.MethodPost, Bearer: bearer, Body: request,
-		URL: "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" + url.PathEscape(e.email) + ":" + method,
+		URL: "https://iamcredentials." + e.provider.universe() + "/v1/projects/-/serviceAccounts/" + url.PathEscape(e.email) +
+			":" + method,
 	}.Send(ctx, e.client)
 	switch {
 	case err != nil:

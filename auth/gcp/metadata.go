@@ -51,16 +51,19 @@ func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 			DialContext:     (&net.Dialer{Timeout: metadataDialTimeout}).DialContext,
 			IdleConnTimeout: metadataTimeout, // it is asked once an hour
 		}
-		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect, Transport: transport.BoundedTo(direct, transport.MaxToken)}
+		m.client = &http.Client{Timeout: metadataTimeout, CheckRedirect: transport.NoRedirect,
+			Transport: transport.BoundedTo(direct, transport.MaxToken)}
 	})
 	return m.client
 }
 
-// getMetadata returns the value at a path of the metadata server. It refuses the answer of any other server.
+// getMetadata returns the value at a path of the metadata server. It refuses
+// the answer of any other server.
 func getMetadata(ctx context.Context, client *http.Client, operation, path string) (transport.Answer, error) {
 	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
 	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path, nil) //nolint:gosec // the controller's own environment names it
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path,
+			nil) //nolint:gosec // the controller's own environment names it
 		if err != nil {
 			return nil, err
 		}
@@ -86,20 +89,23 @@ func metadataUnusable(operation, format string, args ...any) *auth.Error {
 	return e
 }
 
-// isNotFound is also the answer of GKE's metadata server in the first seconds of a pod.
+// isNotFound is also the answer of GKE's metadata server in the first seconds
+// of a pod.
 func isNotFound(answer transport.Answer) bool { return answer.Status == http.StatusNotFound }
 
 // metadataError takes the reason from the text, which is all there is.
 func metadataError(operation, path string, answer transport.Answer) *auth.Error {
 	e := &auth.Error{Provider: ProviderName, Operation: operation, StatusCode: answer.Status, Reason: auth.ErrUnavailable,
-		Cause: provider.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path), Wait: transport.RetryAfter(answer.Header, time.Now())}
+		Cause: provider.CauseMetadataServer, Message: fmt.Sprintf("the metadata server does not tell %.200q", path),
+		Wait: transport.RetryAfter(answer.Header, time.Now())}
 	text := string(answer.Body)
 	switch status := metadataStatus(answer.Status, text); {
 	case status == http.StatusTooManyRequests:
 		e.Reason, e.Message = auth.ErrThrottled, "the metadata server asks to slow down"
 	case answer.Status == http.StatusNotFound:
 		e.Reason = auth.ErrMisconfigured
-	case status == http.StatusForbidden, status != answer.Status && status/100 == 4 && !isTemporary(status, serviceError{}):
+	case status == http.StatusForbidden, status != answer.Status && status/100 == 4 &&
+		!isTemporary(status, serviceError{}):
 		e.Reason = auth.ErrDenied
 	}
 	if strings.HasPrefix(text, "Unable to generate access token") {
@@ -112,7 +118,8 @@ func metadataError(operation, path string, answer transport.Answer) *auth.Error 
 	return e
 }
 
-// metadataStatus is the status of IAM where a text of the metadata server quotes it, whose own says less.
+// metadataStatus is the status of IAM where a text of the metadata server
+// quotes it, whose own says less.
 func metadataStatus(status int, text string) int {
 	const quote, digits = "IAM returned ", 3
 	_, rest, ok := strings.Cut(text, quote)
@@ -134,9 +141,9 @@ type gkeCluster struct {
 
 func (c *gkeCluster) pool() string { return c.audiences[0] }
 
-// clusterLoader learns the cluster on first need, with one request at a time. It
-// remembers a failure for up to half a minute, as the cache does: callers wait
-// for a server that hangs five seconds in that time, no more.
+// clusterLoader learns the cluster on first need, with one request at a time.
+// It remembers a failure for up to half a minute, as the cache does: callers
+// wait for a server that hangs five seconds in that time, no more.
 type clusterLoader struct {
 	loaded atomic.Pointer[gkeCluster]
 	failed atomic.Pointer[learnFailure]
@@ -152,7 +159,8 @@ type learnFailure struct {
 
 const (
 	// learnTimeout bounds the requests that callers share. They do not end with
-	// the caller that caused them, and take as long as the cache lets a caller wait.
+	// the caller that caused them, and take as long as the cache lets a caller
+	// wait.
 	learnTimeout = 5 * time.Second
 
 	minLearnDelay, maxLearnDelay = time.Second, 30 * time.Second
@@ -255,7 +263,8 @@ func outsideGKE(err error) error {
 		known.Reason = auth.ErrMisconfigured
 	}
 	if known.Remedy == "" {
-		known.Remedy = fmt.Sprintf("outside GKE set the annotation %q on the ServiceAccount", WorkloadIdentityProviderAnnotation)
+		known.Remedy = fmt.Sprintf("outside GKE set the annotation %q on the ServiceAccount",
+			WorkloadIdentityProviderAnnotation)
 	}
 	return known
 }

@@ -71,7 +71,8 @@ const (
 func (p *Provider) checkOptions(opts *provider.Options) error {
 	emails := delegates(opts)
 	if len(emails) > maxDelegates {
-		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails), maxDelegates)
+		return self.Misconfigured("shorten the chain", "there are %d delegates, at most %d are allowed", len(emails),
+			maxDelegates)
 	}
 	for _, email := range emails {
 		if err := gcpname.CheckServiceAccountEmail(email); err != nil {
@@ -89,7 +90,8 @@ func (p *Provider) checkOptions(opts *provider.Options) error {
 		return self.Misconfigured("leave it out", "the lifetime of ID tokens cannot be chosen").About(optionLifetime)
 	case opts.IsOwnIdentity() && (asked || len(emails) > 0):
 		return self.Misconfigured("leave them out, or name a ServiceAccount",
-			"delegates and the lifetime of access tokens do not apply without a ServiceAccount").About(optionDelegates, optionLifetime)
+			"delegates and the lifetime of access tokens do not apply without a ServiceAccount").About(optionDelegates,
+			optionLifetime)
 	case ofIDToken:
 		return opts.CheckAudience(audience)
 	}
@@ -104,7 +106,8 @@ func (p *Provider) checkLifetime(d time.Duration) error {
 	case d > maxExtendedLifetime:
 		return self.Misconfigured("use at most 12h", "access tokens cannot live for %s", d)
 	case d > maxLifetime && !p.AllowExtendedLifetime:
-		return self.Misconfigured("use at most 1h, or allow more where the organization does", "access tokens cannot live for %s", d).
+		return self.Misconfigured("use at most 1h, or allow more where the organization does",
+			"access tokens cannot live for %s", d).
 			About("gcp.Provider.AllowExtendedLifetime")
 	}
 	return nil
@@ -125,7 +128,8 @@ func needsImpersonation(opts *provider.Options) error {
 	default:
 		return nil
 	}
-	return self.Misconfigured("set it to the e-mail address of the service account to impersonate, or leave the option out",
+	return self.Misconfigured(
+		"set it to the e-mail address of the service account to impersonate, or leave the option out",
 		"%s needs the annotation %q, which is missing", what, ServiceAccountAnnotation).About(option)
 }
 
@@ -152,10 +156,12 @@ const (
 	scopeEmail         = "https://www.googleapis.com/auth/userinfo.email"
 )
 
-// validScope refuses the comma, because the metadata server separates scopes by it.
+// validScope refuses the comma, because the metadata server separates scopes by
+// it.
 func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
-// stsURL returns the address of the token endpoint, which gets the ServiceAccount's token.
+// stsURL returns the address of the token endpoint, which gets the
+// ServiceAccount's token.
 func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 	if opts.STSEndpoint == "" {
 		return "https://sts." + p.universe() + stsPath, nil
@@ -167,8 +173,8 @@ func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 	return "https://" + host + stsPath, nil
 }
 
-// otherService returns the host of a service other than Google's, with its port,
-// "" if these options name none. ValidateOptions has allowed it.
+// otherService returns the host of a service other than Google's, with its
+// port, "" if these options name none. ValidateOptions has allowed it.
 func (p *Provider) otherService(opts *provider.Options) string {
 	if opts.STSEndpoint == "" {
 		return ""

@@ -43,15 +43,18 @@ func (w *environment) verifyIDToken(t *testing.T, token string) map[string]any {
 
 func TestIDToken(t *testing.T) {
 	w := newEnvironment(t)
-	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))...)
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{},
+		w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own, err := gcp.FromIDToken(token)
-	if err != nil || own.Audience() != service || own.GetDuration() < 50*time.Minute || own.ExpiresAt().Before(time.Now()) {
+	if err != nil || own.Audience() != service || own.GetDuration() < 50*time.Minute ||
+		own.ExpiresAt().Before(time.Now()) {
 		t.Fatalf("got %v, %v", own, err)
 	}
-	if c := w.verifyIDToken(t, own.Value()); c["aud"] != service || c["email"] != email("tenant-a") || c["iss"] != "https://accounts.google.com" {
+	if c := w.verifyIDToken(t, own.Value()); c["aud"] != service || c["email"] != email("tenant-a") ||
+		c["iss"] != "https://accounts.google.com" {
 		t.Errorf("claims %v", c)
 	}
 	_, err = w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service))
@@ -107,7 +110,8 @@ func TestIDTokenOfTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.inGKE()
-	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()), gcp.WithIDTokenAudience(service), allow(service))
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()),
+		gcp.WithIDTokenAudience(service), allow(service))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +129,12 @@ func TestIDTokenOfTheController(t *testing.T) {
 func TestDelegates(t *testing.T) {
 	w := newEnvironment(t)
 	cloud := w.cloud.GCP()
-	cloud.SetServiceAccount(email("first"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
-	cloud.SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
-	cloud.SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("second")}})
+	cloud.SetServiceAccount(email("first"),
+		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
+	cloud.SetServiceAccount(email("second"),
+		cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("first")}})
+	cloud.SetServiceAccount(email("tenant-a"),
+		cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + email("second")}})
 	token, err := w.get(t, "tenant-a", "app", gcp.WithDelegates(email("first"), email("second")))
 	if err != nil || token.ServiceAccountEmail() != email("tenant-a") {
 		t.Fatalf("got %v, %v", token, err)
@@ -150,7 +157,8 @@ func TestDelegates(t *testing.T) {
 func TestLifetime(t *testing.T) {
 	w := newEnvironment(t)
 	for d, want := range map[time.Duration]string{
-		15 * time.Minute: "", time.Hour: "", 0: "0s", -time.Minute: "-1m0s", time.Millisecond: "1ms", 90*time.Second + 1: "1m30",
+		15 * time.Minute: "", time.Hour: "", 0: "0s", -time.Minute: "-1m0s", time.Millisecond: "1ms", 90*time.Second +
+			1: "1m30",
 		2 * time.Hour: "AllowExtendedLifetime", 13 * time.Hour: "12h",
 	} {
 		token, err := w.get(t, "tenant-a", "app", gcp.WithLifetime(d))
@@ -165,8 +173,10 @@ func TestLifetime(t *testing.T) {
 	p := &gcp.Provider{AllowExtendedLifetime: true}
 	_, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
-	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
-	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil || token.GetDuration() < 11*time.Hour {
+	w.cloud.GCP().SetServiceAccount(email("tenant-a"),
+		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
+	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil ||
+		token.GetDuration() < 11*time.Hour {
 		t.Errorf("got %v, %v", token, err)
 	}
 	_, err = w.get(t, "tenant-a", "direct", gcp.WithLifetime(time.Minute))

@@ -29,7 +29,8 @@ func TestServiceAccountEmails(t *testing.T) {
 
 // An e-mail address that is accepted changes nothing about the URL but itself.
 func FuzzServiceAccountEmail(f *testing.F) {
-	for _, s := range []string{"app@project.iam.gserviceaccount.com", "1-compute@developer.gserviceaccount.com", "p@appspot.gserviceaccount.com", "a@b@c", "a/b@c"} {
+	for _, s := range []string{"app@project.iam.gserviceaccount.com", "1-compute@developer.gserviceaccount.com",
+		"p@appspot.gserviceaccount.com", "a@b@c", "a/b@c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, email string) {
@@ -51,7 +52,8 @@ func FuzzServiceAccountEmail(f *testing.F) {
 
 // The audience of a provider that is accepted has its one form.
 func FuzzWorkloadIdentityProvider(f *testing.F) {
-	for _, s := range []string{poolProvider, "//iam.googleapis.com/" + poolProvider, "https://iam.googleapis.com/" + poolProvider, pool, poolProvider + "/", "projects/p"} {
+	for _, s := range []string{poolProvider, "//iam.googleapis.com/" + poolProvider,
+		"https://iam.googleapis.com/" + poolProvider, pool, poolProvider + "/", "projects/p"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -61,10 +63,12 @@ func FuzzWorkloadIdentityProvider(f *testing.F) {
 			return
 		}
 		parts := strings.Split(audiences[0], "/")
-		if len(audiences) != 1 || len(parts) != 11 || !strings.HasSuffix(name, strings.TrimPrefix(audiences[0], "//iam.googleapis.com/")) ||
+		if len(audiences) != 1 || len(parts) != 11 ||
+			!strings.HasSuffix(name, strings.TrimPrefix(audiences[0], "//iam.googleapis.com/")) ||
 			strings.Join([]string{parts[2], parts[3], parts[5], parts[6], parts[7], parts[9]}, " ") !=
 				"iam.googleapis.com projects locations global workloadIdentityPools providers" ||
-			strings.Trim(parts[4], "0123456789") != "" || strings.Trim(parts[8]+parts[10], "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			strings.Trim(parts[4], "0123456789") != "" ||
+			strings.Trim(parts[8]+parts[10], "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 			t.Fatalf("%q gives the audiences %q", name, audiences)
 		}
 	})

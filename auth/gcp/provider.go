@@ -23,8 +23,10 @@ const (
 	// impersonate. It is GKE's. Without it, access is that of the Kubernetes
 	// ServiceAccount itself, as a principal of the workload identity pool.
 	ServiceAccountAnnotation = annotation.GCPServiceAccount
-	// WorkloadIdentityProviderAnnotation is the provider in a workload identity pool that trusts the cluster,
-	// projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>. Required outside GKE.
+	// WorkloadIdentityProviderAnnotation is the provider in a workload identity
+	// pool that trusts the cluster, projects/<project
+	// number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>.
+	// Required outside GKE.
 	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
 )
 
@@ -33,10 +35,13 @@ const (
 // in the whole controller. It is safe for concurrent use, as long as its fields
 // stay unchanged.
 type Provider struct {
-	// UniverseDomain is the domain of the cloud's services. Empty: googleapis.com, Google's own cloud.
+	// UniverseDomain is the domain of the cloud's services. Empty:
+	// googleapis.com, Google's own cloud.
 	UniverseDomain string
-	// AllowExtendedLifetime lets WithLifetime ask for up to twelve hours. The organization policy
-	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to list the service accounts.
+	// AllowExtendedLifetime lets WithLifetime ask for up to twelve hours. The
+	// organization policy
+	// constraints/iam.allowServiceAccountCredentialLifetimeExtension has to
+	// list the service accounts.
 	AllowExtendedLifetime bool
 	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port
 	// if it is not 443. They receive the tokens of ServiceAccounts. Tokens for
@@ -66,7 +71,8 @@ func (p *Provider) universe() string {
 	return p.UniverseDomain
 }
 
-// ValidateOptions refuses a malformed universe, a foreign STS endpoint, and options that contradict each other.
+// ValidateOptions refuses a malformed universe, a foreign STS endpoint, and
+// options that contradict each other.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if p.UniverseDomain != "" && !gcpname.ValidUniverse(p.UniverseDomain) {
 		return self.Misconfigured("use one such as googleapis.com",
@@ -79,7 +85,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	}
 	for _, scope := range opts.Scopes {
 		if !validScope(scope) {
-			return self.Misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform", "%.100q is not a scope", scope)
+			return self.Misconfigured("use one such as https://www.googleapis.com/auth/cloud-platform",
+				"%.100q is not a scope", scope)
 		}
 	}
 	return p.checkOptions(opts)
@@ -89,7 +96,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("gcpUniverse", p.UniverseDomain)
 	if sa != nil {
-		// It is the audience of the exchange, also if the caller chose another audience for the ServiceAccount's token.
+		// It is the audience of the exchange, also if the caller chose another
+		// audience for the ServiceAccount's token.
 		key.Add("gcpProvider", sa.Annotations[WorkloadIdentityProviderAnnotation])
 	}
 	addOptionsToKey(key, opts)
@@ -100,7 +108,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 // the workload identity pool of the GKE cluster, which it learns once from the
 // metadata server. A service other than Google's has its audience from
 // STSAudiences, else its URL: it could use a token for Google there.
-func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
+func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount,
+	opts *provider.Options) ([]string, error) {
 	if host := p.otherService(opts); host != "" {
 		return []string{p.audienceOf(host)}, nil
 	}
@@ -123,12 +132,14 @@ func (p *Provider) audienceOf(host string) string {
 	return cmp.Or(p.STSAudiences[host], "https://"+host)
 }
 
-// resourceName is the audience that names a provider at the security token service.
+// resourceName is the audience that names a provider at the security token
+// service.
 func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 	return "//iam." + p.universe() + "/" + w.Name
 }
 
-// GetIdentity returns the e-mail address of the service account to impersonate, "" if there is none.
+// GetIdentity returns the e-mail address of the service account to impersonate,
+// "" if there is none.
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		if _, err := p.workloadIdentityProvider(sa); err != nil {
@@ -150,7 +161,8 @@ func (p *Provider) workloadIdentityProvider(sa *corev1.ServiceAccount) (gcpname.
 	name := sa.Annotations[WorkloadIdentityProviderAnnotation]
 	w, err := gcpname.ParseWorkloadIdentityProvider(name, p.universe())
 	if err != nil {
-		return w, self.MisconfiguredAs(provider.CauseTargetMalformed, "set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
+		return w, self.MisconfiguredAs(provider.CauseTargetMalformed,
+			"set it to projects/<project number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>",
 			"the annotation %q is not the name of a workload identity provider: %v: %.300q",
 			WorkloadIdentityProviderAnnotation, err, name)
 	}

@@ -33,9 +33,9 @@ func principal(namespace, name string) string {
 
 func email(tenant string) string { return tenant + "@project.iam.gserviceaccount.com" }
 
-// environment is a cluster with two tenants, and a cloud whose pool trusts it. In
-// each tenant, the ServiceAccount app impersonates a service account, and the
-// ServiceAccount direct does not.
+// environment is a cluster with two tenants, and a cloud whose pool trusts it.
+// In each tenant, the ServiceAccount app impersonates a service account, and
+// the ServiceAccount direct does not.
 type environment struct {
 	issuer *cloudtest.Issuer
 	cloud  *cloudtest.Cloud
@@ -46,21 +46,26 @@ func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	issuer := testenv.Issuer(t)
 	cloud := testenv.Cloud(t)
-	cloud.GCP().SetWorkloadIdentityProvider(poolProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	cloud.GCP().SetWorkloadIdentityProvider(poolProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.GCP().SetServiceAccount(email(tenant), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
+		cloud.GCP().SetServiceAccount(email(tenant),
+			cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
 		objs = append(objs,
-			testenv.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email(tenant)),
+			testenv.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider,
+				gcp.ServiceAccountAnnotation, email(tenant)),
 			testenv.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
 			testenv.ServiceAccount(tenant, "gke"))
 	}
 	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
 }
 
-// inGKE has the metadata server answer, and the project's own pool trust the cluster.
+// inGKE has the metadata server answer, and the project's own pool trust the
+// cluster.
 func (w *environment) inGKE() {
-	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1", ClusterName: "prod", Email: email("controller")})
+	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1",
+		ClusterName: "prod", Email: email("controller")})
 	w.cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.issuer.URL(), w.issuer.HTTPClient())
 }
 
@@ -80,7 +85,8 @@ func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Opt
 	return w.getFrom(t, &gcp.Provider{}, namespace, name, more...)
 }
 
-func (w *environment) getFrom(t testing.TB, p *gcp.Provider, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
+func (w *environment) getFrom(t testing.TB, p *gcp.Provider, namespace, name string,
+	more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
 	return get(t, p, w.options(namespace, name, more...)...)
 }
@@ -101,17 +107,20 @@ func TestServiceAccountWithoutImpersonation(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := w.cloud.GCP().Identity(token.AccessToken())
-	if id.Subject != "system:serviceaccount:tenant-a:direct" || !slices.Contains(id.Members, principal("tenant-a", "direct")) || id.Email != "" {
+	if id.Subject != "system:serviceaccount:tenant-a:direct" ||
+		!slices.Contains(id.Members, principal("tenant-a", "direct")) || id.Email != "" {
 		t.Errorf("got the token of %+v", id)
 	}
-	if want := []string{"https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"}; !slices.Equal(id.Scopes, want) {
+	if want := []string{"https://www.googleapis.com/auth/cloud-platform",
+		"https://www.googleapis.com/auth/userinfo.email"}; !slices.Equal(id.Scopes, want) {
 		t.Errorf("scopes %q", id.Scopes)
 	}
 	if token.ServiceAccountEmail() != "" || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute {
 		t.Errorf("token %v of %q lives for %s", token, token.ServiceAccountEmail(), token.GetDuration())
 	}
 	calls := w.cloud.Log()
-	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" || calls[0].Parameters["audience"] != "//iam.googleapis.com/"+poolProvider {
+	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" ||
+		calls[0].Parameters["audience"] != "//iam.googleapis.com/"+poolProvider {
 		t.Errorf("calls: %+v", calls)
 	}
 }
@@ -123,7 +132,8 @@ func TestServiceAccountImpersonates(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := w.cloud.GCP().Identity(token.AccessToken())
-	if id.Email != email("tenant-a") || token.ServiceAccountEmail() != id.Email || !id.Expiration.Equal(token.ExpiresAt()) {
+	if id.Email != email("tenant-a") || token.ServiceAccountEmail() != id.Email ||
+		!id.Expiration.Equal(token.ExpiresAt()) {
 		t.Errorf("got the token of %+v", id)
 	}
 	if !slices.Equal(id.Scopes, []string{"https://www.googleapis.com/auth/devstorage.read_only"}) {
@@ -141,7 +151,8 @@ func TestScopesOfTheCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := w.cloud.GCP().Identity(token.AccessToken()); !slices.Equal(id.Scopes, []string{"https://a.example/1", "https://a.example/2"}) {
+	if id, _ := w.cloud.GCP().Identity(token.AccessToken()); !slices.Equal(id.Scopes,
+		[]string{"https://a.example/1", "https://a.example/2"}) {
 		t.Errorf("scopes %q", id.Scopes)
 	}
 	for _, bad := range []string{"a b", "a,b", "a\n", `a"`, "\x00", "ä"} {
@@ -150,16 +161,18 @@ func TestScopesOfTheCaller(t *testing.T) {
 	}
 }
 
-// What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes by the principal.
+// What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes
+// by the principal.
 func TestTenantCopiesAnnotations(t *testing.T) {
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
+	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation,
+		poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
 	tokens := testenv.Cache(t)
 	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"), "PERMISSION_DENIED", "HTTP 403",
-		principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
+	testenv.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"),
+		"PERMISSION_DENIED", "HTTP 403", principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
 	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
 	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 }
@@ -168,8 +181,10 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 func TestCache(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{
-		WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, TokenCreators: []string{"serviceAccount:" + email("between")}})
-	w.cloud.GCP().SetServiceAccount(email("between"), cloudtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
+		WorkloadIdentityUsers: []string{principal("tenant-a", "app")},
+		TokenCreators:         []string{"serviceAccount:" + email("between")}})
+	w.cloud.GCP().SetServiceAccount(email("between"),
+		cloudtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
 	p, tokens := &gcp.Provider{}, testenv.Cache(t)
 	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
 	get := func(more ...auth.Option) {
@@ -198,7 +213,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// With an audience of the caller's, the provider of the annotation still decides where the token is exchanged.
+// With an audience of the caller's, the provider of the annotation still
+// decides where the token is exchanged.
 func TestProviderIsPartOfTheKey(t *testing.T) {
 	w := newEnvironment(t)
 	other := pool + "/providers/west"
@@ -231,29 +247,36 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	w := newEnvironment(t,
-		testenv.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider, gcp.ServiceAccountAnnotation, email("tenant-b")),
-		testenv.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation, "projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
+		testenv.ServiceAccount("tenant-a", "refused", gcp.WorkloadIdentityProviderAnnotation, poolProvider,
+			gcp.ServiceAccountAnnotation, email("tenant-b")),
+		testenv.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation,
+			"projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
 	const west = pool + "/providers/west"
-	w.cloud.GCP().SetWorkloadIdentityProvider(west, cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
-	w.cloud.GCP().SetServiceAccount(email("second"), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
+	w.cloud.GCP().SetWorkloadIdentityProvider(west,
+		cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	w.cloud.GCP().SetServiceAccount(email("second"),
+		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
 	w.setCluster(cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
 	authtest.RunConformance(t, authtest.Harness{
-		Repository:          "europe-docker.pkg.dev/project/repo/app",
-		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine", "gcr.io:8443/project"},
-		Cluster:             []auth.Option{auth.WithClusterResource(clusterName)},
-		GitURL:              "https://" + gitHost + "/project/repo",
-		ForeignGitURLs:      []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
-		Fields:              map[string]any{"UniverseDomain": "universe.example", "AllowExtendedLifetime": nil, "AllowedSTSHosts": nil, "STSAudiences": nil},
-		NoRegions:           true,
-		New:                 func(*testing.T) auth.Provider { return &gcp.Provider{} },
-		Options:             []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
-		Client:              w.client,
-		Good:                client.ObjectKey{Namespace: "tenant-a", Name: "app"},
-		Other:               client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Refused:             client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
-		Annotations:         map[string]string{gcp.WorkloadIdentityProviderAnnotation: west, gcp.ServiceAccountAnnotation: email("second")},
-		Malformed:           client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
-		Calls:               func() int { return w.cloud.Calls("", "") },
+		Repository: "europe-docker.pkg.dev/project/repo/app",
+		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine",
+			"gcr.io:8443/project"},
+		Cluster:        []auth.Option{auth.WithClusterResource(clusterName)},
+		GitURL:         "https://" + gitHost + "/project/repo",
+		ForeignGitURLs: []string{"https://" + gitHost + ".evil.example/project/repo", "https://github.com/org/repo"},
+		Fields: map[string]any{"UniverseDomain": "universe.example", "AllowExtendedLifetime": nil,
+			"AllowedSTSHosts": nil, "STSAudiences": nil},
+		NoRegions: true,
+		New:       func(*testing.T) auth.Provider { return &gcp.Provider{} },
+		Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
+		Client:    w.client,
+		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
+		Refused:   client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
+		Annotations: map[string]string{gcp.WorkloadIdentityProviderAnnotation: west,
+			gcp.ServiceAccountAnnotation: email("second")},
+		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
+		Calls:     func() int { return w.cloud.Calls("", "") },
 		Break: func(t *testing.T, how provider.Reason) {
 			fault := cloudtest.Fault{Hang: true}
 			switch how {

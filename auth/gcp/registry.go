@@ -14,7 +14,8 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// tokenUser is the user name beside an access token, from which registries and Git servers take the identity.
+// tokenUser is the user name beside an access token, from which registries and
+// Git servers take the identity.
 const tokenUser = "oauth2accesstoken"
 
 // ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io,
@@ -23,7 +24,8 @@ const tokenUser = "oauth2accesstoken"
 // registries of a universe accept the same credential. It refuses a registry of
 // another universe: another company runs it, and the password is the access
 // token.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
+func (p *Provider) ParseArtifactRepository(artifactRepository string,
+	_ *provider.Options) (registryInput string, err error) {
 	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {
 		return "", err
@@ -32,11 +34,13 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	case p.universe():
 		return ProviderName, nil
 	case "":
-		return "", self.Misconfigured("use gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or the provider of that registry",
-			"%.300q is not a registry of Google Cloud", host)
+		return "",
+			self.Misconfigured("use gcr.io, <region>.gcr.io or <location>-docker.pkg.dev, or the provider of that registry",
+				"%.300q is not a registry of Google Cloud", host)
 	default:
-		return "", self.Misconfigured(fmt.Sprintf("use a registry of %s, or a Provider whose UniverseDomain is %s", p.universe(), universe),
-			"the registry %.300q belongs to the universe %q, the Provider to %.100q", host, universe, p.universe())
+		return "",
+			self.Misconfigured(fmt.Sprintf("use a registry of %s, or a Provider whose UniverseDomain is %s", p.universe(),
+				universe), "the registry %.300q belongs to the universe %q, the Provider to %.100q", host, universe, p.universe())
 	}
 }
 
@@ -44,13 +48,15 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 // as registries of a known universe. A Keychain is not anonymous there.
 func (*Provider) OwnsRegistry(host string) bool { return gcpname.LooksLikeRegistry(host) }
 
-// GetAccessTokenOptionsForArtifactRepository returns none: the default scopes suffice.
+// GetAccessTokenOptionsForArtifactRepository returns none: the default scopes
+// suffice.
 func (*Provider) GetAccessTokenOptionsForArtifactRepository(string, *provider.Options) ([]provider.Option, error) {
 	return nil, nil
 }
 
 // NewArtifactRegistryCredentials returns the access token as password.
-func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, accessToken auth.Token, _ *provider.Options,
+func (*Provider) NewArtifactRegistryCredentials(_ context.Context, _ string, accessToken auth.Token,
+	_ *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {

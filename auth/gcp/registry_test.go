@@ -82,7 +82,8 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 				}
 				continue
 			}
-			testenv.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe", "UniverseDomain")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, strings.TrimSuffix(tc.host, ":443"), "belongs to the universe",
+				"UniverseDomain")
 			if host, err := provider.RegistryHost(tc.host); err != nil || !p.OwnsRegistry(host) {
 				t.Errorf("a keychain would be anonymous at %q", tc.host)
 			}
@@ -93,11 +94,12 @@ func TestUniversesKeepTheirTokens(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, gitHost, `"googleapis.com"`, `"s3nsapis.fr"`)
 }
 
-// At a host that is named as a registry of Google, but whose form is not known, a
-// Keychain is not anonymous. Some hosts have public images alone.
+// At a host that is named as a registry of Google, but whose form is not known,
+// a Keychain is not anonymous. Some hosts have public images alone.
 func TestHostsNamedAsRegistries(t *testing.T) {
 	for host, want := range map[string]bool{
-		"gcr.io": true, "us-docker.pkg.dev": true, "us-west1.gcr.io": false, "us_1-docker.pkg.dev": true, "a.us-docker.pkg.dev": true,
+		"gcr.io": true, "us-docker.pkg.dev": true, "us-west1.gcr.io": false, "us_1-docker.pkg.dev": true,
+		"a.us-docker.pkg.dev": true,
 		"x-y.s3nsregistry.fr": true, "mirror.gcr.io": false, "k8s.gcr.io": false, "ghcr.io": false, "evilgcr.io": false,
 		"us-maven.pkg.dev": false, "us-docker.pkg.dev.evil.example": false,
 	} {

@@ -13,7 +13,8 @@ import (
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// Token is an access token of Google Cloud. It is immutable and prints as a redacted summary.
+// Token is an access token of Google Cloud. It is immutable and prints as a
+// redacted summary.
 type Token struct {
 	summary
 	accessToken redact.Secret
@@ -30,8 +31,9 @@ func (t *Token) AccessToken() string { return t.accessToken.Reveal() }
 // ExpiresAt returns the time at which the token expires.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// ServiceAccountEmail returns the e-mail address of the service account that was impersonated. It is "" for the controller's
-// own identity, and where the Kubernetes ServiceAccount acts itself.
+// ServiceAccountEmail returns the e-mail address of the service account that
+// was impersonated. It is "" for the controller's own identity, and where the
+// Kubernetes ServiceAccount acts itself.
 func (t *Token) ServiceAccountEmail() string { return t.email }
 
 const tokenType = "Bearer"

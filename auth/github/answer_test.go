@@ -60,10 +60,12 @@ func TestRefusals(t *testing.T) {
 			}
 			p.Sign = github.SignWith(key)
 		}, auth.ErrMisconfigured, []string{"use an RSA key"}},
-		"another App": {func(_ *environment, p *github.Provider) { p.AppID = "1234" }, auth.ErrMisconfigured, []string{`"1234"`,
-			"github.Provider.AppID"}},
-		"uninstalled": {func(w *environment, _ *github.Provider) { w.github.SetInstallation(43, cloudtest.GitHubInstallation{}) },
-			auth.ErrDenied,
+		"another App": {func(_ *environment, p *github.Provider) {
+			p.AppID = "1234"
+		}, auth.ErrMisconfigured, []string{`"1234"`, "github.Provider.AppID"}},
+		"uninstalled": {func(w *environment, _ *github.Provider) {
+			w.github.SetInstallation(43, cloudtest.GitHubInstallation{})
+		}, auth.ErrDenied,
 			[]string{`installation 43 of the App "Iv23liExample"`, "HTTP 404", "install the App"}},
 		"suspended": {func(w *environment, _ *github.Provider) {
 			w.github.SetInstallation(43, cloudtest.GitHubInstallation{App: appID, Suspended: true})
@@ -74,10 +76,13 @@ func TestRefusals(t *testing.T) {
 		"a permission is missing": {func(_ *environment, p *github.Provider) { p.Grant = grantOf("app", "pull_requests") },
 			auth.ErrDenied,
 			[]string{`["pull_requests:read"]`, "permissions requested are not granted", "HTTP 422"}},
-		"this clock is ahead": {func(w *environment, _ *github.Provider) { w.setClock(-3 * time.Minute) }, auth.ErrUnavailable,
+		"this clock is ahead": {func(w *environment, _ *github.Provider) {
+			w.setClock(-3 * time.Minute)
+		}, auth.ErrUnavailable,
 			[]string{"the clock of this machine is off by about 3m0s", "synchronize", "HTTP 401"}},
-		"this clock is behind": {func(w *environment, _ *github.Provider) { w.setClock(11 * time.Minute) }, auth.ErrUnavailable,
-			[]string{"off by about 11m0s"}},
+		"this clock is behind": {func(w *environment, _ *github.Provider) {
+			w.setClock(11 * time.Minute)
+		}, auth.ErrUnavailable, []string{"off by about 11m0s"}},
 		"a clock that is off a bit is not to blame": {func(w *environment, p *github.Provider) {
 			w.setClock(5 * time.Minute)
 			p.AppID = "1234"
@@ -127,7 +132,8 @@ func (w *environment) setClock(ahead time.Duration) {
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(ahead) })
 }
 
-// Primary and secondary limits answer 403 or 429, with the hint in one of two headers or in none.
+// Primary and secondary limits answer 403 or 429, with the hint in one of two
+// headers or in none.
 func TestRateLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status  int
@@ -182,7 +188,9 @@ func TestRateLimits(t *testing.T) {
 // A token that was valid would else be dropped.
 func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool { return strings.Contains(c.Action, "access_tokens") },
+	w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
+		return strings.Contains(c.Action, "access_tokens")
+	},
 		Status: http.StatusForbidden, Message: "You have exceeded a secondary rate limit."})
 	_, err := get(t.Context(), w.provider(), w.options("tenant-a")...)
 	var e *auth.Error
@@ -204,14 +212,16 @@ func TestTokenForHundredRepositories(t *testing.T) {
 	}
 	body := strings.Replace(goodAnswer, "EXPIRY", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
 	body = strings.Replace(body, `{"name":"app"}`, strings.Join(described, ","), 1)
-	p := newEnvironment(t).granting(github.Grant{Installation: 42, Repositories: names, Permissions: map[string]string{"contents": "read"}})
+	p := newEnvironment(t).granting(github.Grant{Installation: 42, Repositories: names,
+		Permissions: map[string]string{"contents": "read"}})
 	if _, err := p.NewTokenForServiceAccount(t.Context(), "", testenv.ServiceAccount("tenant-a", "app"),
 		&provider.Options{HTTPClient: &http.Client{Transport: created(body)}}); err != nil {
 		t.Error(err)
 	}
 }
 
-// An answer that gives more than was asked for, or does not tell, gives nothing.
+// An answer that gives more than was asked for, or does not tell, gives
+// nothing.
 func TestAnswers(t *testing.T) {
 	w := newEnvironment(t)
 	replace := func(old, with string) string { return strings.Replace(goodAnswer, old, with, 1) }
@@ -243,10 +253,11 @@ func TestAnswers(t *testing.T) {
 		"permissions malformed":     {replace(`"contents":"read"`, `"contents":1`), auth.ErrUnavailable, "permissions"},
 		"no token":                  {replace("ghs_value", ""), auth.ErrUnavailable, "no token"},
 		"a token with a line break": {replace("ghs_value", `ghs_\nvalue`), auth.ErrUnavailable, "invalid characters"},
-		"expired":                   {replace("EXPIRY", "2020-01-01T00:00:00Z"), auth.ErrUnavailable, "2020-01-01T00:00:00Z, and the clock"},
-		"expiry malformed":          {replace("EXPIRY", "tomorrow"), auth.ErrUnavailable, `"tomorrow"`},
-		"not an object":             {"[]", auth.ErrUnavailable, "JSON"},
-		"nothing":                   {"", auth.ErrUnavailable, "JSON"},
+		"expired": {replace("EXPIRY", "2020-01-01T00:00:00Z"), auth.ErrUnavailable,
+			"2020-01-01T00:00:00Z, and the clock"},
+		"expiry malformed": {replace("EXPIRY", "tomorrow"), auth.ErrUnavailable, `"tomorrow"`},
+		"not an object":    {"[]", auth.ErrUnavailable, "JSON"},
+		"nothing":          {"", auth.ErrUnavailable, "JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := strings.Replace(tc.body, "EXPIRY", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
@@ -267,7 +278,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A server that answers the JWT, or quotes it in an error, gets it into no token and no message.
+// A server that answers the JWT, or quotes it in an error, gets it into no
+// token and no message.
 func TestServerRepeatsTheJWT(t *testing.T) {
 	w := newEnvironment(t)
 	for _, status := range []int{201, 401, 403, 422, 500} {
@@ -294,7 +306,8 @@ func TestServerRepeatsTheJWT(t *testing.T) {
 	}
 }
 
-// Whatever answers, there is either a whole token that does no more than was asked, or an error fit for a condition.
+// Whatever answers, there is either a whole token that does no more than was
+// asked, or an error fit for a condition.
 func FuzzAnswer(f *testing.F) {
 	f.Add(201, []byte(goodAnswer))
 	f.Add(201, []byte(strings.Replace(goodAnswer, `[{"name":"app"}]`, `[null,{"name":1}]`, 1)))

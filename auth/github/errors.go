@@ -61,8 +61,8 @@ func requestID(answer transport.Answer) string {
 	return redact.Text(answer.Header.Get("X-Github-Request-Id"))
 }
 
-// rateLimit recognizes the primary and the secondary rate limits, which also answer 403. Without a hint GitHub asks for
-// a minute.
+// rateLimit recognizes the primary and the secondary rate limits, which also
+// answer 403. Without a hint GitHub asks for a minute.
 func rateLimit(answer transport.Answer, now time.Time) (wait time.Duration, throttled bool) {
 	h := answer.Header
 	reset, err := strconv.ParseInt(h.Get("X-Ratelimit-Reset"), 10, 64)
@@ -77,13 +77,15 @@ func rateLimit(answer transport.Answer, now time.Time) (wait time.Duration, thro
 		}
 		return min(max(time.Unix(reset, 0).Sub(now), time.Second), time.Hour), true
 	}
-	// Only the text tells a secondary limit from a suspended installation, and a denial would drop tokens that are valid.
+	// Only the text tells a secondary limit from a suspended installation, and
+	// a denial would drop tokens that are valid.
 	secondary := bytes.Contains(bytes.ToLower(answer.Body), []byte("secondary rate limit"))
 	return time.Minute, secondary || answer.Status == http.StatusTooManyRequests
 }
 
-// clockSkew compares this machine's clock with GitHub's. It reports a difference for which GitHub refuses the JWT, in
-// minutes, because the text of an error has to be stable.
+// clockSkew compares this machine's clock with GitHub's. It reports a
+// difference for which GitHub refuses the JWT, in minutes, because the text of
+// an error has to be stable.
 func clockSkew(h http.Header, sentAt time.Time) (skew time.Duration, refused bool) {
 	const tolerance = 5 * time.Second // of the header and the network
 	date, err := http.ParseTime(h.Get("Date"))

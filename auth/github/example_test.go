@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// GitHubApp makes the provider of a controller. Each namespace of tenants is listed with what it may do.
+// GitHubApp makes the provider of a controller. Each namespace of tenants is
+// listed with what it may do.
 func GitHubApp(sign github.SignFunc) *github.Provider {
 	grants := map[string]github.Grant{
 		"tenant-a": {Installation: 42, Repositories: []string{"app", "infra"},
@@ -29,19 +30,22 @@ func GitHubApp(sign github.SignFunc) *github.Provider {
 		Grant: func(sa *corev1.ServiceAccount) (github.Grant, error) { return grants[sa.Namespace], nil }}
 }
 
-// AsRole makes a tenant's AWS role its identity at other services. The controller makes the option once.
+// AsRole makes a tenant's AWS role its identity at other services. The
+// controller makes the option once.
 func AsRole(p *aws.Provider) (auth.Option, error) {
 	issuer, err := p.NewWebIdentityIssuer(aws.WebIdentity{}, auth.WithSTSRegion("eu-central-1"))
 	return auth.WithSubjectIssuer(issuer), err
 }
 
-// NewProviders are those of a controller in AKS whose tenants also use a GitHub App.
+// NewProviders are those of a controller in AKS whose tenants also use a GitHub
+// App.
 func NewProviders(app *github.Provider) (*auth.ProviderSet, error) {
 	return auth.NewProviderSet(&azure.Provider{IdentityBindings: true}, app)
 }
 
-// SignInKMS signs with the key of the tenant's own App in Google Cloud KMS, as the tenant itself. The key ring has a
-// key for each namespace, with the algorithm RSA_SIGN_PKCS1_2048_SHA256. A nil HTTP client is the usual one.
+// SignInKMS signs with the key of the tenant's own App in Google Cloud KMS, as
+// the tenant itself. The key ring has a key for each namespace, with the
+// algorithm RSA_SIGN_PKCS1_2048_SHA256. A nil HTTP client is the usual one.
 func SignInKMS(google *gcp.Provider, kube auth.KubernetesClient, tokens *cache.TokenCache, keyRing string,
 	httpClient *http.Client) github.SignFunc {
 	return func(ctx context.Context, sa *corev1.ServiceAccount, digest []byte) ([]byte, error) {

@@ -22,10 +22,12 @@ import (
 const opExchange = "create installation token"
 
 const (
-	// The JWT is valid from a minute ago, as GitHub advises, for the ten minutes that GitHub allows.
+	// The JWT is valid from a minute ago, as GitHub advises, for the ten
+	// minutes that GitHub allows.
 	jwtBackdated = time.Minute
 	jwtLifetime  = 10 * time.Minute
-	// apiVersion is the oldest version of the API, which the most servers support.
+	// apiVersion is the oldest version of the API, which the most servers
+	// support.
 	apiVersion = "2022-11-28"
 )
 
@@ -45,7 +47,8 @@ func SignWith(key crypto.Signer) SignFunc {
 	}
 }
 
-// NewTokenForServiceAccount creates an installation token. It does not send the ServiceAccount's token.
+// NewTokenForServiceAccount creates an installation token. It does not send the
+// ServiceAccount's token.
 func (p *Provider) NewTokenForServiceAccount(ctx context.Context, _ string, serviceAccount *corev1.ServiceAccount,
 	opts *provider.Options) (auth.Token, error) {
 	return p.exchange(ctx, subjectOf(serviceAccount), opts)

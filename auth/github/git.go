@@ -14,7 +14,8 @@ var _ provider.GitCredentialsProvider = (*Provider)(nil)
 // gitUser is the user name beside an installation token.
 const gitUser = "x-access-token"
 
-// ParseGitRepository accepts repositories of the API's own Git host, such as https://github.com/<owner>/<repository>.
+// ParseGitRepository accepts repositories of the API's own Git host, such as
+// https://github.com/<owner>/<repository>.
 func (p *Provider) ParseGitRepository(gitURL *url.URL, _ *provider.Options) (gitInput string, err error) {
 	host, ok := address.Canonical(gitURL)
 	if own := p.learn().gitHost; !ok || gitURL.Scheme != "https" || own == "" || host != own {

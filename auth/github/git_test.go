@@ -57,7 +57,8 @@ func TestGitHosts(t *testing.T) {
 	}
 }
 
-// serveGit is Git over https. A repository that the token may not see does not exist.
+// serveGit is Git over https. A repository that the token may not see does not
+// exist.
 func (w *environment) serveGit(git http.Handler) {
 	w.cloud.Handle("github.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()

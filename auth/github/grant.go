@@ -16,17 +16,22 @@ import (
 
 // Grant lists what an installation token may do.
 type Grant struct {
-	// AppID is the client ID of the App, or its numeric ID. Empty: Provider.AppID.
+	// AppID is the client ID of the App, or its numeric ID. Empty:
+	// Provider.AppID.
 	AppID string
-	// Installation is the ID of the App's installation, which the URL of its settings ends with.
+	// Installation is the ID of the App's installation, which the URL of its
+	// settings ends with.
 	Installation int64
-	// Repositories are the names of 1 to 100 repositories, without their owner. GitHub takes more, but the answer, which
-	// describes each of them at length, would exceed what is read.
+	// Repositories are the names of 1 to 100 repositories, without their owner.
+	// GitHub takes more, but the answer, which describes each of them at
+	// length, would exceed what is read.
 	Repositories []string
-	// AllRepositories grants all repositories of the installation, also future ones. It excludes Repositories.
+	// AllRepositories grants all repositories of the installation, also future
+	// ones. It excludes Repositories.
 	AllRepositories bool
-	// Permissions are the levels "read", "write" or "admin" by permission, such as "contents". At least one is required.
-	// GitHub adds "metadata": "read" to every token.
+	// Permissions are the levels "read", "write" or "admin" by permission, such
+	// as "contents". At least one is required. GitHub adds "metadata": "read"
+	// to every token.
 	Permissions map[string]string
 }
 
@@ -50,7 +55,8 @@ func WithPermissions(permissions map[string]string) auth.Option {
 	return auth.WithProviderOption(permissionsKey{}, maps.Clone(permissions))
 }
 
-// granted returns what the subject gets, or the controller itself if that is nil.
+// granted returns what the subject gets, or the controller itself if that is
+// nil.
 func (p *Provider) granted(subject *corev1.ServiceAccount, opts *provider.Options) (g Grant, err error) {
 	if g = p.OwnGrant; subject != nil {
 		if g, err = p.Grant(subject); err != nil {
@@ -123,7 +129,8 @@ func (g Grant) check() (problem string) {
 	return ""
 }
 
-// isName accepts names of repositories and permissions, and IDs of Apps. They hold no separator of an identity.
+// isName accepts names of repositories and permissions, and IDs of Apps. They
+// hold no separator of an identity.
 func isName(s string) bool {
 	const most, allowed = 100, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	return s != "" && len(s) <= most && strings.Trim(s, allowed) == ""
@@ -132,7 +139,8 @@ func isName(s string) bool {
 // level orders the levels of permissions. Zero is no level.
 func level(name string) int { return 1 + slices.Index([]string{"read", "write", "admin"}, name) }
 
-// excess returns a value of g that goes beyond the granted ones, and those. GitHub ignores the case of names.
+// excess returns a value of g that goes beyond the granted ones, and those.
+// GitHub ignores the case of names.
 func (g Grant) excess(granted Grant) string {
 	if g.AllRepositories && !granted.AllRepositories {
 		return "all repositories, granted are " + brief(granted.Repositories)

@@ -38,7 +38,8 @@ const (
 	keyRing = "projects/p/locations/global/keyRings/apps"
 )
 
-// serveKMS is a KMS whose key only some principals may use. It returns the subjects that asked.
+// serveKMS is a KMS whose key only some principals may use. It returns the
+// subjects that asked.
 func (w *environment) serveKMS(t *testing.T, users ...string) *[]string {
 	t.Helper()
 	w.cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east",
@@ -67,7 +68,8 @@ func (w *environment) serveKMS(t *testing.T, users ...string) *[]string {
 	return asked
 }
 
-// The key in a KMS is used with the tenant's own identity there, and only for an exchange.
+// The key in a KMS is used with the tenant's own identity there, and only for
+// an exchange.
 func TestKeyInKMS(t *testing.T) {
 	w, tokens := newEnvironment(t), testenv.Cache(t)
 	var accounts []*corev1.ServiceAccount

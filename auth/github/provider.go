@@ -39,24 +39,29 @@ const (
 type Provider struct {
 	// Name tells several providers of this kind apart. Empty: ProviderName.
 	Name string
-	// URL is the base of the API: https://<host>/api/v3 for GitHub Enterprise Server, https://api.<subdomain>.ghe.com for
-	// data residency. Empty: https://api.github.com.
+	// URL is the base of the API: https://<host>/api/v3 for GitHub Enterprise
+	// Server, https://api.<subdomain>.ghe.com for data residency. Empty:
+	// https://api.github.com.
 	URL string
-	// AppID is the client ID of the App, or its numeric ID. Grants can name another one.
+	// AppID is the client ID of the App, or its numeric ID. Grants can name
+	// another one.
 	AppID string
-	// Sign signs the JWTs of the Apps, one for each exchange. The cache key lacks it: all keys of an App are one to the
-	// cache. A signature is good for every installation of the App, so tenants use no key of an App that they share.
+	// Sign signs the JWTs of the Apps, one for each exchange. The cache key
+	// lacks it: all keys of an App are one to the cache. A signature is good
+	// for every installation of the App, so tenants use no key of an App that
+	// they share.
 	Sign SignFunc
-	// Grant returns what a ServiceAccount may get. The ServiceAccount has its namespace, name and UID, and nothing that a
-	// tenant chooses. A zero Grant refuses it with ErrDenied. So does an error, unless it is an auth.Error with another
-	// Reason.
+	// Grant returns what a ServiceAccount may get. The ServiceAccount has its
+	// namespace, name and UID, and nothing that a tenant chooses. A zero Grant
+	// refuses it with ErrDenied. So does an error, unless it is an auth.Error
+	// with another Reason.
 	//
-	// Each call asks Grant, concurrently and without a context, so it answers from memory. An answer must not change
-	// later.
+	// Each call asks Grant, concurrently and without a context, so it answers
+	// from memory. An answer must not change later.
 	Grant func(serviceAccount *corev1.ServiceAccount) (Grant, error)
-	// ClusterID names the cluster whose ServiceAccounts Grant knows, with the text
-	// of auth.WithClusterID. A call for a ServiceAccount with another text, or
-	// with one if this is empty, is refused.
+	// ClusterID names the cluster whose ServiceAccounts Grant knows, with the
+	// text of auth.WithClusterID. A call for a ServiceAccount with another
+	// text, or with one if this is empty, is refused.
 	ClusterID string
 	// OwnGrant applies to calls that name no ServiceAccount. Zero refuses them
 	// with ErrMisconfigured.
@@ -81,8 +86,9 @@ func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provid
 	return p.learn().api[:], nil
 }
 
-// GetIdentity returns what the controller grants and the call asks for, with * for all repositories, such as
-// "app=1234 installation=42 repositories=app,infra permissions=contents:read,issues:write".
+// GetIdentity returns what the controller grants and the call asks for, with *
+// for all repositories, such as "app=1234 installation=42
+// repositories=app,infra permissions=contents:read,issues:write".
 func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	g, err := p.granted(subjectOf(serviceAccount), opts)
 	return g.identity(), err
@@ -111,7 +117,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 		return self.Misconfigured("narrow the permissions instead", "a GitHub App has no scopes, got %s", brief(opts.Scopes)).
 			About("auth.WithScopes", "github.WithPermissions")
 	case !opts.IsOwnIdentity() && opts.ClusterID != p.ClusterID:
-		return self.Misconfigured("use a provider of that cluster", "the call is for the cluster %.300q, the provider's grants are for %.300q",
+		return self.Misconfigured("use a provider of that cluster",
+			"the call is for the cluster %.300q, the provider's grants are for %.300q",
 			opts.ClusterID, p.ClusterID).About(optionCluster, "auth.WithClusterID")
 	case opts.TokenInHand || opts.TokenIssued:
 		return self.Misconfigured("name the ServiceAccount and a Kubernetes client instead",
@@ -128,7 +135,8 @@ func subjectOf(sa *corev1.ServiceAccount) *corev1.ServiceAccount {
 	return subject
 }
 
-// config follows from a Provider's fields. It is computed once, because every hit of the cache needs it.
+// config follows from a Provider's fields. It is computed once, because every
+// hit of the cache needs it.
 type config struct {
 	err     error
 	api     [1]string // the URL, without a slash at its end

@@ -34,7 +34,8 @@ const appID = "Iv23liExample"
 
 var appKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// environment is a cluster with tenants, and GitHub with an App that two organizations have installed.
+// environment is a cluster with tenants, and GitHub with an App that two
+// organizations have installed.
 type environment struct {
 	cloud  *cloudtest.Cloud
 	github *cloudtest.GitHub
@@ -151,7 +152,8 @@ func TestServiceAccountGetsItsGrant(t *testing.T) {
 	}
 }
 
-// Method, path and body are those of GitHub's own SDK. Accept and version are those that GitHub's documents ask for.
+// Method, path and body are those of GitHub's own SDK. Accept and version are
+// those that GitHub's documents ask for.
 func TestRequest(t *testing.T) {
 	w, seen := newEnvironment(t), &http.Request{}
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -178,7 +180,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Annotations and labels of a tenant, and annotations of the caller, reach neither function.
+// Annotations and labels of a tenant, and annotations of the caller, reach
+// neither function.
 func TestTenantsChooseNothing(t *testing.T) {
 	w := newEnvironment(t)
 	account := testenv.ServiceAccount("tenant-b", "chooser", "installation", "42")
@@ -260,7 +263,8 @@ func TestMalformedGrants(t *testing.T) {
 	expectNone(t, w.calls())
 }
 
-// A caller may ask for less than the grant, and for nothing else. The error names both.
+// A caller may ask for less than the grant, and for nothing else. The error
+// names both.
 func TestNarrowing(t *testing.T) {
 	w := newEnvironment(t)
 	permissions := func(pairs ...string) auth.Option {
@@ -347,7 +351,8 @@ func TestPolicySeesTheGrant(t *testing.T) {
 	}
 }
 
-// A grant that changes after the Policy has seen it gives no token, which would be cached as the one of the old grant.
+// A grant that changes after the Policy has seen it gives no token, which would
+// be cached as the one of the old grant.
 func TestGrantChangesDuringACall(t *testing.T) {
 	w, tokens, asked := newEnvironment(t), testenv.Cache(t), 0
 	p := w.provider()
@@ -368,7 +373,8 @@ func TestGrantChangesDuringACall(t *testing.T) {
 	}
 }
 
-// A withdrawn grant and a deleted ServiceAccount end access at once, in spite of the cache.
+// A withdrawn grant and a deleted ServiceAccount end access at once, in spite
+// of the cache.
 func TestRevocation(t *testing.T) {
 	w, tokens, all := newEnvironment(t), testenv.Cache(t), grants()
 	p := w.provider()
@@ -394,7 +400,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// No token in hand is verified by anybody, so it proves nothing: here the forger signs it itself.
+// No token in hand is verified by anybody, so it proves nothing: here the
+// forger signs it itself.
 func TestForgedTokenInHand(t *testing.T) {
 	w, forger := newEnvironment(t), testenv.Forger(t)
 	sa := testenv.ServiceAccount("tenant-a", "app")
@@ -412,7 +419,8 @@ func TestForgedTokenInHand(t *testing.T) {
 	}
 }
 
-// Another issuer's token proves nothing either. Without a ServiceAccount, Grant would be asked about none.
+// Another issuer's token proves nothing either. Without a ServiceAccount, Grant
+// would be asked about none.
 func TestSubjectIssuer(t *testing.T) {
 	w := newEnvironment(t)
 	p := w.granting(grants()["tenant-a"])
@@ -540,7 +548,8 @@ func TestConformance(t *testing.T) {
 				Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
 				NoRegions: true, Client: w.client,
 				Good: account("tenant-a"), Other: account("tenant-b"), Refused: account("stranger"),
-				Fields: map[string]any{"Name": "other", "ClusterID": nil, "AppID": "other", "URL": "https://other.example/api/v3", "Sign": nil,
+				Fields: map[string]any{"Name": "other", "ClusterID": nil, "AppID": "other", "URL": "https://other.example/api/v3",
+					"Sign":     nil,
 					"Grant":    func(*corev1.ServiceAccount) (github.Grant, error) { return other, nil },
 					"OwnGrant": nil},
 				Break: func(t *testing.T, how provider.Reason) {
@@ -604,9 +613,10 @@ func TestAnotherClusterGetsNoToken(t *testing.T) {
 // shows any namespace and name.
 func TestProvidersBelongToOneCluster(t *testing.T) {
 	for name, tc := range map[string]struct{ provider, call, want string }{
-		"its cluster":                  {"one", "one", ""},
-		"no cluster":                   {"", "", ""},
-		"another cluster":              {"one", "two", `the call is for the cluster "two", the provider's grants are for "one"`},
+		"its cluster": {"one", "one", ""},
+		"no cluster":  {"", "", ""},
+		"another cluster": {"one", "two",
+			`the call is for the cluster "two", the provider's grants are for "one"`},
 		"a call without a cluster":     {"one", "", `the cluster ""`},
 		"a provider without a cluster": {"", "two", "(github.Provider.ClusterID, auth.WithClusterID)"},
 	} {
@@ -614,7 +624,8 @@ func TestProvidersBelongToOneCluster(t *testing.T) {
 			w := newEnvironment(t)
 			p := w.provider()
 			p.ClusterID = tc.provider
-			err := p.ValidateOptions(&provider.Options{Subject: client.ObjectKey{Namespace: "tenant-a", Name: "app"}, ClusterID: tc.call})
+			err := p.ValidateOptions(&provider.Options{Subject: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+				ClusterID: tc.call})
 			if tc.want == "" {
 				if err != nil {
 					t.Error(err)

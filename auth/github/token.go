@@ -20,7 +20,8 @@ const maxLifetime = time.Hour
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// Token is an installation token. It is immutable and prints as a redacted summary.
+// Token is an installation token. It is immutable and prints as a redacted
+// summary.
 type Token struct {
 	summary
 	value     redact.Secret
@@ -30,7 +31,8 @@ type Token struct {
 // Reveal returns the token itself.
 func (t *Token) Reveal() string { return t.value.Reveal() }
 
-// ExpiresAt returns the time at which the token expires, an hour after the request at the latest.
+// ExpiresAt returns the time at which the token expires, an hour after the
+// request at the latest.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
 // GetDuration implements [auth.Token].
@@ -57,7 +59,8 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 	case value == r.jwt:
 		return nil, unusable(answer, "its token is what was sent")
 	case badTime != nil:
-		return nil, unusable(answer, fmt.Sprintf("it says %.100q instead of the time at which its token expires", o.Text("expires_at")))
+		return nil, unusable(answer,
+			fmt.Sprintf("it says %.100q instead of the time at which its token expires", o.Text("expires_at")))
 	case !expiresAt.After(time.Now()):
 		return nil, unusable(answer, fmt.Sprintf("its token has expired at %s, and the clock here shows %s",
 			expiresAt.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)))
@@ -75,7 +78,8 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 		delete(given.Permissions, "metadata")
 	}
 	if excess := given.excess(r.grant); excess != "" {
-		e := self.Denied("check the URL of the API", "GitHub gives more than was asked for: %s", redact.Text(excess, value)).About(optionURL)
+		e := self.Denied("check the URL of the API", "GitHub gives more than was asked for: %s",
+			redact.Text(excess, value)).About(optionURL)
 		e.Operation, e.RequestID = opExchange, requestID(answer)
 		return nil, e
 	}

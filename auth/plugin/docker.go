@@ -11,9 +11,11 @@ import (
 	"github.com/workloadid/workloadid/internal/input"
 )
 
-// DockerNotFound is the text that a docker credential helper prints to standard output for a registry without credentials. The
-// exit status is not 0. docker and go-containerregistry then continue without credentials. They treat any other text as a
-// failure. (docker-credential-helpers defines the text, and clients compare all of it.)
+// DockerNotFound is the text that a docker credential helper prints to standard
+// output for a registry without credentials. The exit status is not 0. docker
+// and go-containerregistry then continue without credentials. They treat any
+// other text as a failure. (docker-credential-helpers defines the text, and
+// clients compare all of it.)
 const DockerNotFound = "credentials not found in native keychain"
 
 // ReadDockerServer reads the request of get and erase. docker names the

@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/input"
 )
 
-// ExecInfoVariable is the environment variable that holds the request of kubectl and client-go to an exec plugin.
+// ExecInfoVariable is the environment variable that holds the request of
+// kubectl and client-go to an exec plugin.
 const ExecInfoVariable = "KUBERNETES_EXEC_INFO"
 
 const (
@@ -26,11 +27,13 @@ const (
 // execVersions have the same relevant fields.
 var execVersions = []string{defaultExec, execGroup + "/v1beta1"}
 
-// ExecInfo is the request to an exec plugin (client.authentication.k8s.io, v1 and v1beta1).
+// ExecInfo is the request to an exec plugin (client.authentication.k8s.io, v1
+// and v1beta1).
 type ExecInfo struct {
 	// APIVersion is the version of the expected answer.
 	APIVersion string
-	// Cluster is the target of the credential. Nil unless the kubeconfig sets provideClusterInfo.
+	// Cluster is the target of the credential. Nil unless the kubeconfig sets
+	// provideClusterInfo.
 	Cluster *ExecCluster
 }
 
@@ -42,7 +45,8 @@ type ExecCluster struct {
 	CAData []byte
 	// ProxyURL is the proxy for requests to the cluster. Empty: none.
 	ProxyURL string
-	// Config is the extension client.authentication.k8s.io/exec of the cluster, in JSON. Empty: there is none.
+	// Config is the extension client.authentication.k8s.io/exec of the cluster,
+	// in JSON. Empty: there is none.
 	Config []byte
 }
 
@@ -63,8 +67,8 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 		return nil, self.Misconfigured(remedy, "%s holds a %.100q, not an %s", ExecInfoVariable, c.Kind, execKind)
 	}
 	if !slices.Contains(execVersions, c.APIVersion) {
-		return nil, self.Misconfigured("set apiVersion of the kubeconfig's exec section to one of: "+strings.Join(execVersions, ", "),
-			"the version %.100q of %s is not known", c.APIVersion, execKind)
+		return nil, self.Misconfigured("set apiVersion of the kubeconfig's exec section to one of: "+
+			strings.Join(execVersions, ", "), "the version %.100q of %s is not known", c.APIVersion, execKind)
 	}
 	info := &ExecInfo{APIVersion: c.APIVersion}
 	if cluster := c.Spec.Cluster; cluster != nil {
@@ -72,14 +76,15 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 		if err != nil {
 			return nil, err
 		}
-		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData, ProxyURL: cluster.ProxyURL,
-			Config: cluster.Config.Raw}
+		info.Cluster = &ExecCluster{Server: cluster.Server, CAData: cluster.CertificateAuthorityData,
+			ProxyURL: cluster.ProxyURL,
+			Config:   cluster.Config.Raw}
 	}
 	return info, nil
 }
 
-// Encode returns the answer with a bearer token. The client asks again when the token has expired or, if expires is zero, after a
-// refusal.
+// Encode returns the answer with a bearer token. The client asks again when the
+// token has expired or, if expires is zero, after a refusal.
 func (i *ExecInfo) Encode(bearerToken string, expires time.Time) ([]byte, error) {
 	if bearerToken == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no bearer token to hand out"}

@@ -14,20 +14,23 @@ import (
 	"github.com/workloadid/workloadid/internal/input"
 )
 
-// GitRequest is git's request to a credential helper (gitcredentials(7), git-credential(1), "INPUT/OUTPUT FORMAT").
+// GitRequest is git's request to a credential helper (gitcredentials(7),
+// git-credential(1), "INPUT/OUTPUT FORMAT").
 type GitRequest struct {
 	// Protocol is the scheme of the repository's URL.
 	Protocol string
 	// Host includes the port, if the URL has one.
 	Host string
-	// Path has no leading slash. git sends it only if credential.useHttpPath is set.
+	// Path has no leading slash. git sends it only if credential.useHttpPath is
+	// set.
 	Path string
 
 	authtype bool // git supports other credentials than user name and password
 }
 
-// ReadGitRequest reads the request of get, store and erase, up to an empty line or the end of input. It ignores unknown
-// attributes, as the protocol demands, and drops passwords.
+// ReadGitRequest reads the request of get, store and erase, up to an empty line
+// or the end of input. It ignores unknown attributes, as the protocol demands,
+// and drops passwords.
 func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 	content, err := read(ctx, in, input.ReadLines)
 	if err != nil {
@@ -76,7 +79,8 @@ func (r *GitRequest) set(key, value string) error {
 	return nil
 }
 
-// URL returns the address of the repository, or of the host if git sent no path.
+// URL returns the address of the repository, or of the host if git sent no
+// path.
 func (r *GitRequest) URL() (url.URL, error) {
 	if strings.Contains(r.Host, "@") { // a password may precede it
 		return url.URL{}, self.Misconfigured("use the repository's https:// URL", "the request's host holds a user name")
@@ -89,7 +93,8 @@ func (r *GitRequest) URL() (url.URL, error) {
 	return *u, nil
 }
 
-// GitCredential is the answer of a helper: a user name and a password, or a bearer token.
+// GitCredential is the answer of a helper: a user name and a password, or a
+// bearer token.
 type GitCredential struct {
 	Username, Password string
 	BearerToken        string
@@ -97,17 +102,19 @@ type GitCredential struct {
 	Expires time.Time
 }
 
-// gitBearerUser accompanies a bearer token that is sent as a password. Azure DevOps, the only server with bearer tokens, accepts
-// any name.
+// gitBearerUser accompanies a bearer token that is sent as a password. Azure
+// DevOps, the only server with bearer tokens, accepts any name.
 const gitBearerUser = "oauth2"
 
-// Encode returns the answer to get. It contains the expiry, so a helper that stores credentials drops it in time. It
-// passes a bearer token as such if git supports it (capability authtype, git 2.46), and otherwise as a password.
+// Encode returns the answer to get. It contains the expiry, so a helper that
+// stores credentials drops it in time. It passes a bearer token as such if git
+// supports it (capability authtype, git 2.46), and otherwise as a password.
 func (r *GitRequest) Encode(c GitCredential) ([]byte, error) {
 	var lines [][2]string
 	switch {
 	case c.BearerToken != "" && r.authtype:
-		lines = [][2]string{{"capability[]", "authtype"}, {"authtype", "Bearer"}, {"credential", c.BearerToken}, {"ephemeral", "1"}}
+		lines = [][2]string{{"capability[]", "authtype"}, {"authtype", "Bearer"}, {"credential", c.BearerToken},
+			{"ephemeral", "1"}}
 	case c.BearerToken != "":
 		lines = [][2]string{{"username", gitBearerUser}, {"password", c.BearerToken}}
 	case c.Password != "":

@@ -23,8 +23,9 @@ const (
 	kubeletAnswer  = "CredentialProviderResponse"
 )
 
-// ReadKubeletRequest reads the kubelet's request to a credential provider plugin before it pulls an image
-// (credentialprovider.kubelet.k8s.io/v1). With tokenAttributes in the kubelet's configuration, it contains the token and the
+// ReadKubeletRequest reads the kubelet's request to a credential provider
+// plugin before it pulls an image (credentialprovider.kubelet.k8s.io/v1). With
+// tokenAttributes in the kubelet's configuration, it contains the token and the
 // annotations of the pod's ServiceAccount.
 func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
 	const remedy = "have the kubelet call the plugin"
@@ -43,20 +44,23 @@ func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.Credentia
 	case r.Kind != kubeletRequest:
 		return nil, self.Misconfigured(remedy, "the request is a %.100q, not a %s", r.Kind, kubeletRequest)
 	case r.APIVersion != kubeletVersion:
-		return nil, self.Misconfigured("set apiVersion of the provider in the kubelet's CredentialProviderConfig to "+kubeletVersion,
-			"the version %.100q of the request is not known", r.APIVersion)
+		return nil, self.Misconfigured("set apiVersion of the provider in the kubelet's CredentialProviderConfig to "+
+			kubeletVersion, "the version %.100q of the request is not known", r.APIVersion)
 	case r.Image == "":
 		return nil, self.Misconfigured(remedy, "the request names no image")
 	}
 	return r, nil
 }
 
-// kubeletShare is the share of the remaining lifetime for which the kubelet may use a credential.
+// kubeletShare is the share of the remaining lifetime for which the kubelet may
+// use a credential.
 const kubeletShare = 0.8
 
-// EncodeKubeletResponse returns the credentials for the registry of the request's image. The kubelet keeps them for four fifths
-// of their remaining lifetime, an hour at most. This bounds how long revoked trust remains usable.
-func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string, expires time.Time) ([]byte, error) {
+// EncodeKubeletResponse returns the credentials for the registry of the
+// request's image. The kubelet keeps them for four fifths of their remaining
+// lifetime, an hour at most. This bounds how long revoked trust remains usable.
+func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, password string,
+	expires time.Time) ([]byte, error) {
 	if _, err := provider.RegistryHost(r.Image); err != nil {
 		return nil, err
 	}

@@ -25,23 +25,32 @@ func jwtOf(claims string) string {
 }
 
 func TestServiceAccountOf(t *testing.T) {
-	sa, err := plugin.ServiceAccountOf(jwtOf(`{"sub":"system:serviceaccount:tenant-a:app","kubernetes.io":{"serviceaccount":{"uid":"u"}}}`)+"\n", map[string]string{"a": "b"})
+	sa,
+		err := plugin.ServiceAccountOf(
+		jwtOf(`{"sub":"system:serviceaccount:tenant-a:app","kubernetes.io":{"serviceaccount":{"uid":"u"}}}`)+
+			"\n", map[string]string{"a": "b"})
 	if err != nil || sa.Namespace != "tenant-a" || sa.Name != "app" || sa.UID != "u" || sa.Annotations["a"] != "b" {
 		t.Errorf("%+v, %v", sa, err)
 	}
-	for _, token := range []string{"", "x", "a.b.c", jwtOf(`{}`), jwtOf(`{"sub":"system:node:n"}`), jwtOf(`{"sub":"system:serviceaccount:a"}`),
-		jwtOf(`{"sub":"system:serviceaccount::b"}`), jwtOf(`{"sub":"system:serviceaccount:a:b:c"}`), jwtOf(`[]`), strings.Repeat("x", 1<<20)} {
+	for _, token := range []string{"", "x", "a.b.c", jwtOf(`{}`), jwtOf(`{"sub":"system:node:n"}`),
+		jwtOf(`{"sub":"system:serviceaccount:a"}`),
+		jwtOf(`{"sub":"system:serviceaccount::b"}`), jwtOf(`{"sub":"system:serviceaccount:a:b:c"}`), jwtOf(`[]`),
+		strings.Repeat("x", 1<<20)} {
 		_, err := plugin.ServiceAccountOf(token, nil)
-		if !errors.Is(err, auth.ErrMisconfigured) || token != "" && len(token) > 20 && strings.Contains(err.Error(), token[:20]) {
+		if !errors.Is(err, auth.ErrMisconfigured) ||
+			token != "" && len(token) > 20 && strings.Contains(err.Error(), token[:20]) {
 			t.Errorf("%.50q: %v", token, err)
 		}
 	}
 }
 
 func TestExecInfo(t *testing.T) {
-	info, err := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true,
+	info,
+		err := plugin.ParseExecInfo(
+		`{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true,
 		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=","proxy-url":"http://p:3128","config":{"a":1}}}}`)
-	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" || string(info.Cluster.CAData) != "ca" ||
+	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" ||
+		string(info.Cluster.CAData) != "ca" ||
 		info.Cluster.ProxyURL != "http://p:3128" || string(info.Cluster.Config) != `{"a":1}` {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -50,18 +59,22 @@ func TestExecInfo(t *testing.T) {
 	if err != nil || string(answer) != want {
 		t.Errorf("%s, %v", answer, err)
 	}
-	if answer, err := info.Encode("token", time.Time{}); err != nil || strings.Contains(string(answer), "expirationTimestamp") {
+	if answer, err := info.Encode("token", time.Time{}); err != nil ||
+		strings.Contains(string(answer), "expirationTimestamp") {
 		t.Errorf("no end: %s, %v", answer, err)
 	}
-	if info, err := plugin.ParseExecInfo(""); err != nil || info.APIVersion != "client.authentication.k8s.io/v1" || info.Cluster != nil {
+	if info, err := plugin.ParseExecInfo(""); err != nil || info.APIVersion != "client.authentication.k8s.io/v1" ||
+		info.Cluster != nil {
 		t.Errorf("called by a person: %+v, %v", info, err)
 	}
 }
 
 func TestReadDockerServer(t *testing.T) {
 	for in, want := range map[string]string{
-		"ghcr.io": "ghcr.io", "https://index.docker.io/v1/\n": "index.docker.io", " Registry.Example:5000 ": "registry.example:5000", "r.example/a/b": "r.example",
-		"": "", "http://r.example": "", "oci://r.example": "", "a b": "", "u:p@r.example": "", "r.example?x": "", "https://": "",
+		"ghcr.io": "ghcr.io", "https://index.docker.io/v1/\n": "index.docker.io",
+		" Registry.Example:5000 ": "registry.example:5000", "r.example/a/b": "r.example",
+		"": "", "http://r.example": "", "oci://r.example": "", "a b": "", "u:p@r.example": "", "r.example?x": "",
+		"https://": "",
 	} {
 		got, err := plugin.ReadDockerServer(t.Context(), strings.NewReader(in))
 		if got != want || (err == nil) != (want != "") {
@@ -111,7 +124,8 @@ func TestGitRequestEndsWithAnEmptyLine(t *testing.T) {
 	if r, err := plugin.ReadGitRequest(t.Context(), in); err != nil || r.Host != "h" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := plugin.ReadGitRequest(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "more than") {
+	if _, err := plugin.ReadGitRequest(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) ||
+		!strings.Contains(err.Error(), "more than") {
 		t.Errorf("endless: %v", err)
 	}
 }
@@ -122,13 +136,15 @@ func TestGitCredentials(t *testing.T) {
 		credential plugin.GitCredential
 		want       string
 	}{
-		"password": {"", plugin.GitCredential{Username: "u", Password: "p", Expires: end}, "username=u\npassword=p\npassword_expiry_utc=1893549845\n"},
+		"password": {"", plugin.GitCredential{Username: "u", Password: "p", Expires: end},
+			"username=u\npassword=p\npassword_expiry_utc=1893549845\n"},
 		"bearer": {"capability[]=authtype\n", plugin.GitCredential{BearerToken: "t", Expires: end},
 			"capability[]=authtype\nauthtype=Bearer\ncredential=t\nephemeral=1\npassword_expiry_utc=1893549845\n"},
-		"bearer, git before 2.46": {"", plugin.GitCredential{BearerToken: "t", Expires: end}, "username=oauth2\npassword=t\npassword_expiry_utc=1893549845\n"},
-		"no end":                  {"", plugin.GitCredential{Username: "u", Password: "p"}, "username=u\npassword=p\n"},
-		"nothing":                 {"", plugin.GitCredential{Username: "u", Expires: end}, ""},
-		"a line more":             {"", plugin.GitCredential{Username: "u\nquit=1", Password: "p"}, ""},
+		"bearer, git before 2.46": {"", plugin.GitCredential{BearerToken: "t", Expires: end},
+			"username=oauth2\npassword=t\npassword_expiry_utc=1893549845\n"},
+		"no end":      {"", plugin.GitCredential{Username: "u", Password: "p"}, "username=u\npassword=p\n"},
+		"nothing":     {"", plugin.GitCredential{Username: "u", Expires: end}, ""},
+		"a line more": {"", plugin.GitCredential{Username: "u\nquit=1", Password: "p"}, ""},
 	} {
 		r, err := plugin.ReadGitRequest(t.Context(), strings.NewReader(tc.request+"protocol=https\nhost=h\n"))
 		if err != nil {
@@ -142,7 +158,8 @@ func TestGitCredentials(t *testing.T) {
 }
 
 func TestProcessCredentials(t *testing.T) {
-	got, err := plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1", Expires: end}.Encode()
+	got, err := plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1",
+		Expires: end}.Encode()
 	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s","SessionToken":"t","Expiration":"2030-01-02T02:04:05Z","AccountId":"1"}` + "\n"; err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -160,7 +177,8 @@ func TestKubelet(t *testing.T) {
 		"r.example:5000":                      "r.example:5000",
 		"https://r.example/a":                 "",
 	} {
-		content, err := plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: image}, "u", "p", time.Now().Add(time.Hour))
+		content, err := plugin.EncodeKubeletResponse(&kubeletv1.CredentialProviderRequest{Image: image}, "u", "p",
+			time.Now().Add(time.Hour))
 		if host == "" && err != nil {
 			continue
 		}
@@ -170,10 +188,12 @@ func TestKubelet(t *testing.T) {
 		}
 	}
 	request := &kubeletv1.CredentialProviderRequest{Image: "r.example/a"}
-	for life, want := range map[time.Duration]time.Duration{-time.Hour: 0, 10 * time.Minute: 8 * time.Minute, 12 * time.Hour: time.Hour} {
+	for life, want := range map[time.Duration]time.Duration{-time.Hour: 0, 10 * time.Minute: 8 * time.Minute,
+		12 * time.Hour: time.Hour} {
 		content, err := plugin.EncodeKubeletResponse(request, "u", "p", time.Now().Add(life))
 		var r kubeletv1.CredentialProviderResponse
-		if err != nil || json.Unmarshal(content, &r) != nil || r.CacheDuration.Duration > want || r.CacheDuration.Duration < want-2*time.Second {
+		if err != nil || json.Unmarshal(content, &r) != nil || r.CacheDuration.Duration > want ||
+			r.CacheDuration.Duration < want-2*time.Second {
 			t.Errorf("%s: %v, %v", life, r.CacheDuration, err)
 		}
 	}
@@ -212,9 +232,11 @@ func TestNothingToHandOut(t *testing.T) {
 	}
 }
 
-// For every request, the URL has the host of the request, no user, and nothing that cuts the host short.
+// For every request, the URL has the host of the request, no user, and nothing
+// that cuts the host short.
 func FuzzGitRequest(f *testing.F) {
-	for _, s := range []string{"protocol=https\nhost=h.example\npath=a/b\n", "url=https://u@h/x?y\n", "protocol=https\nhost=h@evil\n"} {
+	for _, s := range []string{"protocol=https\nhost=h.example\npath=a/b\n", "url=https://u@h/x?y\n",
+		"protocol=https\nhost=h@evil\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
@@ -230,7 +252,8 @@ func FuzzGitRequest(f *testing.F) {
 }
 
 func FuzzKubeletRequest(f *testing.F) {
-	f.Add(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest","image":"r.example/a:v1"}`)
+	f.Add(
+		`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest","image":"r.example/a:v1"}`)
 	f.Fuzz(func(t *testing.T, in string) {
 		r, err := plugin.ReadKubeletRequest(t.Context(), strings.NewReader(in))
 		if err != nil {
@@ -252,14 +275,18 @@ func FuzzKubeletRequest(f *testing.F) {
 	})
 }
 
-// With another server name, any serving certificate of the cluster's CA receives the token: a kubelet's, through a proxy. GetConfig of
-// package clusterprofile refuses the same.
+// With another server name, any serving certificate of the cluster's CA
+// receives the token: a kubelet's, through a proxy. GetConfig of package
+// clusterprofile refuses the same.
 func TestExecInfoThatWeakensTLS(t *testing.T) {
 	for _, setting := range []string{`"insecure-skip-tls-verify":true`, `"tls-server-name":"node-1"`} {
-		_, err := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{
+		_,
+			err := plugin.ParseExecInfo(
+			`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{
 			"server":"https://u:hunter2@h.example","proxy-url":"http://p:3128",` + setting + `}}}`)
 		name, _, _ := strings.Cut(strings.Trim(setting, `"`), `"`)
-		if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(fmt.Sprint(err), name) || strings.Contains(fmt.Sprint(err), "hunter2") {
+		if !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(fmt.Sprint(err), name) ||
+			strings.Contains(fmt.Sprint(err), "hunter2") {
 			t.Errorf("%s: got %v", setting, err)
 		}
 	}
@@ -274,7 +301,9 @@ func TestPasswordsInAddresses(t *testing.T) {
 	_, gitErr := r.URL()
 	_, dockerErr := plugin.ReadDockerServer(t.Context(), strings.NewReader("https://u:hunter2@h.example"))
 	_, slashErr := plugin.ReadDockerServer(t.Context(), strings.NewReader("https://u:hunter2/@h.example"))
-	_, execErr := plugin.ParseExecInfo(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://u:hunter2@h.example","insecure-skip-tls-verify":true}}}`)
+	_,
+		execErr := plugin.ParseExecInfo(
+		`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://u:hunter2@h.example","insecure-skip-tls-verify":true}}}`)
 	for _, err := range []error{gitErr, dockerErr, slashErr, execErr} {
 		if !errors.Is(err, auth.ErrMisconfigured) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v", err)
@@ -296,12 +325,15 @@ func FuzzDockerServer(f *testing.F) {
 
 // For every request, the answer has a known version.
 func FuzzExecInfo(f *testing.F) {
-	for _, s := range []string{"", "null", `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://x"}}}`, strings.Repeat("[", 20000)} {
+	for _, s := range []string{"", "null",
+		`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://x"}}}`,
+		strings.Repeat("[", 20000)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		info, err := plugin.ParseExecInfo(in)
-		if (err == nil) != (info != nil) || err == nil && !strings.HasPrefix(info.APIVersion, "client.authentication.k8s.io/v1") {
+		if (err == nil) != (info != nil) ||
+			err == nil && !strings.HasPrefix(info.APIVersion, "client.authentication.k8s.io/v1") {
 			t.Errorf("%q becomes %+v, %v", in, info, err)
 		}
 	})

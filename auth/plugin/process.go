@@ -6,7 +6,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// ProcessCredentials are AWS credentials for credential_process, a setting in the shared configuration files of all AWS SDKs.
+// ProcessCredentials are AWS credentials for credential_process, a setting in
+// the shared configuration files of all AWS SDKs.
 type ProcessCredentials struct {
 	AccessKeyID, SecretAccessKey, SessionToken string
 	// AccountID is the account of the role. Optional.

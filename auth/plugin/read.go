@@ -41,7 +41,8 @@ func ServiceAccountOf(token string, annotations map[string]string) (corev1.Servi
 	rest, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
 	namespace, name, found := strings.Cut(rest, ":")
 	if !ok || !found || namespace == "" || name == "" || strings.Contains(name, ":") {
-		return corev1.ServiceAccount{}, self.Misconfigured(remedy, "the token's subject %.300q is no ServiceAccount", claims.Subject)
+		return corev1.ServiceAccount{},
+			self.Misconfigured(remedy, "the token's subject %.300q is no ServiceAccount", claims.Subject)
 	}
 	return corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		UID: types.UID(claims.Kubernetes.ServiceAccount.UID), Annotations: annotations}}, nil

@@ -8,8 +8,10 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// RegistryHost returns the host of an artifact repository, <host>[:<port>][/<path>], in the canonical form for comparisons: in
-// lower case, without the port if that is 443. It refuses a scheme, user information, a query, and invalid host names.
+// RegistryHost returns the host of an artifact repository,
+// <host>[:<port>][/<path>], in the canonical form for comparisons: in lower
+// case, without the port if that is 443. It refuses a scheme, user information,
+// a query, and invalid host names.
 func RegistryHost(artifactRepository string) (string, error) {
 	host, _, _ := strings.Cut(artifactRepository, "/")
 	name, port, hasPort := strings.Cut(host, ":")
@@ -33,9 +35,11 @@ func validHostName(s string) bool {
 	return valid
 }
 
-// ParseClusterAddress returns the canonical form of the address of a Kubernetes API server, https://<host>:<port>[<path>]:
-// the host in lower case, always with a port, no slash at the end. It refuses other schemes, user information, queries,
-// fragments, and more than 2048 bytes. The scheme may be left out. An IPv6 address without brackets cannot have a port.
+// ParseClusterAddress returns the canonical form of the address of a Kubernetes
+// API server, https://<host>:<port>[<path>]: the host in lower case, always
+// with a port, no slash at the end. It refuses other schemes, user information,
+// queries, fragments, and more than 2048 bytes. The scheme may be left out. An
+// IPv6 address without brackets cannot have a port.
 func ParseClusterAddress(given string) (string, error) {
 	if isCanonicalName(given) {
 		return given, nil
@@ -44,7 +48,8 @@ func ParseClusterAddress(given string) (string, error) {
 	rest := given
 	if scheme, after, found := strings.Cut(given, "://"); found {
 		if rest = after; !strings.EqualFold(scheme, "https") {
-			return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https", redact.URL(given))
+			return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: the scheme has to be https",
+				redact.URL(given))
 		}
 	}
 	if ip, err := netip.ParseAddr(strings.TrimSuffix(rest, "/")); err == nil && ip.Is6() {
@@ -55,14 +60,17 @@ func ParseClusterAddress(given string) (string, error) {
 		return "", Name("").Misconfigured(remedy, "%v", err)
 	}
 	path := strings.TrimRight(u.Path, "/")
-	if strings.Contains(rest, "%") || strings.Contains(path, "//") || strings.Contains(path+"/", "/../") || strings.Contains(path+"/", "/./") {
-		return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: its path is not clean", redact.URL(given))
+	if strings.Contains(rest, "%") || strings.Contains(path, "//") || strings.Contains(path+"/", "/../") ||
+		strings.Contains(path+"/", "/./") {
+		return "", Name("").Misconfigured(remedy, "the cluster address %q is refused: its path is not clean",
+			redact.URL(given))
 	}
 	host, _ := address.Canonical(u)
 	return "https://" + host + path, nil
 }
 
-// isCanonicalName knows https://<name>:<port> in its final form, without parsing it: this runs on every hit of the cache.
+// isCanonicalName knows https://<name>:<port> in its final form, without
+// parsing it: this runs on every hit of the cache.
 func isCanonicalName(given string) bool {
 	rest, ok := strings.CutPrefix(given, "https://")
 	colon := strings.IndexByte(rest, ':')

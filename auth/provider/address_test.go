@@ -32,9 +32,12 @@ func TestParseClusterAddress(t *testing.T) {
 			t.Errorf("%q is not stable: %q, %v", got, again, err)
 		}
 	}
-	for _, address := range []string{"", "https://", "http://h", "ftp://h", "https://u@h", "https://u:p@h", "https://h?x", "https://h?", "https://h#f", "https://h#",
-		"https://h:", "https://h:0", "https://h:65536", "https://h:x", "https://h:0443", "https://h\\evil", "https://h%00", "https://h h", "https://-h", "https://h..x",
-		"https://[fe80::1%25eth0]", "https://0.0.0.0", "https://[::]", "https://h/../x", "https://h//x", "https:///x", "//h", "https://[1.2.3.4]x", "https://exämple.com"} {
+	for _, address := range []string{"", "https://", "http://h", "ftp://h", "https://u@h", "https://u:p@h", "https://h?x",
+		"https://h?", "https://h#f", "https://h#",
+		"https://h:", "https://h:0", "https://h:65536", "https://h:x", "https://h:0443", "https://h\\evil", "https://h%00",
+		"https://h h", "https://-h", "https://h..x",
+		"https://[fe80::1%25eth0]", "https://0.0.0.0", "https://[::]", "https://h/../x", "https://h//x", "https:///x", "//h",
+		"https://[1.2.3.4]x", "https://exämple.com"} {
 		if got, err := provider.ParseClusterAddress(address); err == nil {
 			t.Errorf("%q is accepted as %q", address, got)
 		}
@@ -51,7 +54,8 @@ func FuzzParseClusterAddress(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(got)
-		if err != nil || u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Port() == "" || got != strings.ToLower(got) && u.Path == "" {
+		if err != nil || u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Port() == "" ||
+			got != strings.ToLower(got) && u.Path == "" {
 			t.Errorf("%q gave %q", address, got)
 		}
 		if _, _, err := net.SplitHostPort(u.Host); err != nil {
@@ -65,7 +69,8 @@ func FuzzParseClusterAddress(f *testing.F) {
 
 func TestRegistryHost(t *testing.T) {
 	for repository, want := range map[string]string{
-		"ghcr.io/a/b": "ghcr.io", "GHCR.io:443/a": "ghcr.io", "ghcr.io:443": "ghcr.io", "h:5000/a:443": "h:5000", "h:8443": "h:8443",
+		"ghcr.io/a/b": "ghcr.io", "GHCR.io:443/a": "ghcr.io", "ghcr.io:443": "ghcr.io", "h:5000/a:443": "h:5000",
+		"h:8443":         "h:8443",
 		"ghcr.io:0443/a": "", "ghcr.io:443:443": "", "ghcr.io:/a": "", ":443": "",
 	} {
 		if got, err := provider.RegistryHost(repository); got != want || (err == nil) != (want != "") {
@@ -84,7 +89,8 @@ func FuzzRegistryHost(f *testing.F) {
 			return
 		}
 		u, err := url.Parse("https://" + host)
-		if err != nil || u.Host != host || host == "" || host != strings.ToLower(host) || !strings.HasPrefix(strings.ToLower(repository), host) {
+		if err != nil || u.Host != host || host == "" || host != strings.ToLower(host) ||
+			!strings.HasPrefix(strings.ToLower(repository), host) {
 			t.Errorf("%q gave %q", repository, host)
 		}
 	})

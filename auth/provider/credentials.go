@@ -11,13 +11,15 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Token is a short-lived credential. Its content differs from provider to provider, which the adapters and the function
-// FromToken of each provider give access to.
+// Token is a short-lived credential. Its content differs from provider to
+// provider, which the adapters and the function FromToken of each provider give
+// access to.
 //
 //	GetDuration() time.Duration // how long the credential is still valid, approximately from now
 //
-// A Token is immutable and is shared between all callers that ask for the same credential. Every Token of this module
-// prints as a redacted summary under all formatting verbs, in slog, in logr and in JSON.
+// A Token is immutable and is shared between all callers that ask for the same
+// credential. Every Token of this module prints as a redacted summary under all
+// formatting verbs, in slog, in logr and in JSON.
 type Token = cache.Token
 
 // summary makes the type that embeds it print as a redacted summary.
@@ -36,13 +38,16 @@ type ArtifactRegistryCredentials struct {
 
 var _ authn.Authenticator = (*ArtifactRegistryCredentials)(nil)
 
-// NewArtifactRegistryCredentials returns the credentials that a provider obtained.
+// NewArtifactRegistryCredentials returns the credentials that a provider
+// obtained.
 func NewArtifactRegistryCredentials(username, password string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	shown := fmt.Sprintf("registry credentials of user %q, redacted, expire %s", username, rfc3339(expiresAt))
-	return &ArtifactRegistryCredentials{summary: summary(shown), username: username, password: redact.New(password), expiresAt: expiresAt}
+	return &ArtifactRegistryCredentials{summary: summary(shown), username: username, password: redact.New(password),
+		expiresAt: expiresAt}
 }
 
-// NewArtifactRegistryBearerCredentials returns credentials for registries that take a bearer token.
+// NewArtifactRegistryBearerCredentials returns credentials for registries that
+// take a bearer token.
 func NewArtifactRegistryBearerCredentials(token string, expiresAt time.Time) *ArtifactRegistryCredentials {
 	shown := "registry credentials, a bearer token, redacted, expire " + rfc3339(expiresAt)
 	return &ArtifactRegistryCredentials{summary: summary(shown), bearer: redact.New(token), expiresAt: expiresAt}
@@ -70,12 +75,15 @@ type GitCredentials struct {
 	expiresAt        time.Time
 }
 
-// NewGitBasicCredentials returns credentials for Git servers that take a user name and a password.
+// NewGitBasicCredentials returns credentials for Git servers that take a user
+// name and a password.
 func NewGitBasicCredentials(username, password string, expiresAt time.Time) *GitCredentials {
-	return &GitCredentials{summary: gitSummary(expiresAt), username: redact.New(username), password: redact.New(password), expiresAt: expiresAt}
+	return &GitCredentials{summary: gitSummary(expiresAt), username: redact.New(username), password: redact.New(password),
+		expiresAt: expiresAt}
 }
 
-// NewGitBearerCredentials returns credentials for Git servers that take a bearer token.
+// NewGitBearerCredentials returns credentials for Git servers that take a
+// bearer token.
 func NewGitBearerCredentials(token string, expiresAt time.Time) *GitCredentials {
 	return &GitCredentials{summary: gitSummary(expiresAt), bearer: redact.New(token), expiresAt: expiresAt}
 }
@@ -84,14 +92,15 @@ func gitSummary(expiresAt time.Time) summary {
 	return summary("Git credentials, redacted, expire " + rfc3339(expiresAt))
 }
 
-// Username returns the user name, "" if there is a bearer token. It can hold a session token (AWS CodeCommit), so treat it
-// as a secret.
+// Username returns the user name, "" if there is a bearer token. It can hold a
+// session token (AWS CodeCommit), so treat it as a secret.
 func (c *GitCredentials) Username() string { return c.username.Reveal() }
 
 // Password returns the password, "" if there is a bearer token.
 func (c *GitCredentials) Password() string { return c.password.Reveal() }
 
-// BearerToken returns the token for the header "Authorization: Bearer", "" if there is a user name.
+// BearerToken returns the token for the header "Authorization: Bearer", "" if
+// there is a user name.
 func (c *GitCredentials) BearerToken() string { return c.bearer.Reveal() }
 
 // ExpiresAt returns the time at which the credentials expire.
@@ -125,7 +134,8 @@ func (c *RESTConfig) Host() string { return c.host }
 // BearerToken returns the token for the API server.
 func (c *RESTConfig) BearerToken() string { return c.bearer.Reveal() }
 
-// CAData returns a copy of the cluster's CA certificates in PEM. Empty means that the system's roots are trusted.
+// CAData returns a copy of the cluster's CA certificates in PEM. Empty means
+// that the system's roots are trusted.
 func (c *RESTConfig) CAData() []byte { return bytes.Clone(c.caData) }
 
 // ExpiresAt returns the time at which the bearer token expires.

@@ -15,11 +15,12 @@ import (
 type Reason string
 
 const (
-	// ErrMisconfigured means that a retry is pointless until an object or a setting is edited.
+	// ErrMisconfigured means that a retry is pointless until an object or a
+	// setting is edited.
 	ErrMisconfigured Reason = "misconfigured"
-	// ErrDenied means that a policy, Kubernetes or the provider refused. A cached
-	// credential is dropped at the second refusal, at least half a minute after
-	// the first, unless the controller lacks an RBAC rule.
+	// ErrDenied means that a policy, Kubernetes or the provider refused. A
+	// cached credential is dropped at the second refusal, at least half a
+	// minute after the first, unless the controller lacks an RBAC rule.
 	ErrDenied Reason = "denied"
 	// ErrThrottled means that the service asks to slow down, or that a limit of
 	// the token cache kept the exchange from starting (a *cache.LimitError). A
@@ -31,35 +32,45 @@ const (
 	ErrUnavailable Reason = "unavailable"
 )
 
-// Cause says what exactly this module found wrong, where a program can act on it. Services have a Code instead.
+// Cause says what exactly this module found wrong, where a program can act on
+// it. Services have a Code instead.
 type Cause string
 
 // The Causes.
 const (
-	// CauseIdentityMissing means that no annotation names the identity or the tenant.
+	// CauseIdentityMissing means that no annotation names the identity or the
+	// tenant.
 	CauseIdentityMissing Cause = "IdentityMissing"
-	// CauseIdentityMalformed means that the role ARN, client ID or e-mail address of an annotation is malformed.
+	// CauseIdentityMalformed means that the role ARN, client ID or e-mail
+	// address of an annotation is malformed.
 	CauseIdentityMalformed Cause = "IdentityMalformed"
-	// CauseTargetMalformed means that the region, tenant or workload identity provider is missing or malformed.
+	// CauseTargetMalformed means that the region, tenant or workload identity
+	// provider is missing or malformed.
 	CauseTargetMalformed Cause = "TargetMalformed"
-	// CauseNoOwnIdentity means that no ServiceAccount was named and the process itself has no identity.
+	// CauseNoOwnIdentity means that no ServiceAccount was named and the process
+	// itself has no identity.
 	CauseNoOwnIdentity Cause = "NoOwnIdentity"
-	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience that a caller or an annotation chose.
+	// CauseAudienceNotAllowed means that Policy.Audiences lacks an audience
+	// that a caller or an annotation chose.
 	CauseAudienceNotAllowed Cause = "AudienceNotAllowed"
-	// CauseAPIServerAudience means that the receiver could use the Kubernetes token at the API server.
+	// CauseAPIServerAudience means that the receiver could use the Kubernetes
+	// token at the API server.
 	CauseAPIServerAudience Cause = "APIServerAudience"
 	// CauseTokenExpired means that the Kubernetes token has expired.
 	CauseTokenExpired Cause = "TokenExpired"
-	// CauseTokenFileForbidden means that the process may not read the file of the Kubernetes token.
+	// CauseTokenFileForbidden means that the process may not read the file of
+	// the Kubernetes token.
 	CauseTokenFileForbidden Cause = "TokenFileForbidden"
-	// CauseTokenRequestForbidden means that the API server does not let the client create tokens of the ServiceAccount.
+	// CauseTokenRequestForbidden means that the API server does not let the
+	// client create tokens of the ServiceAccount.
 	CauseTokenRequestForbidden Cause = "TokenRequestForbidden"
 	// CauseServiceAccountNotFound means that the ServiceAccount does not exist.
 	CauseServiceAccountNotFound Cause = "ServiceAccountNotFound"
 	// CauseFeatureGateOff means that the feature gate for ServiceAccounts of
 	// objects is off, and an object or a default names one.
 	CauseFeatureGateOff Cause = "FeatureGateOff"
-	// CauseMetadataServer means that the metadata server of the node gave no usable answer.
+	// CauseMetadataServer means that the metadata server of the node gave no
+	// usable answer.
 	CauseMetadataServer Cause = "MetadataServer"
 )
 
@@ -75,13 +86,16 @@ func (r Reason) Error() string { return string(r) }
 type Error struct {
 	// Provider is the name of the provider, such as "aws".
 	Provider string
-	// Operation says in a few words what was tried, such as "create ServiceAccount token".
+	// Operation says in a few words what was tried, such as "create
+	// ServiceAccount token".
 	Operation string
-	// ServiceAccount is the identity it was tried for; empty for the controller's own.
+	// ServiceAccount is the identity it was tried for; empty for the
+	// controller's own.
 	ServiceAccount client.ObjectKey
 	// Reason classifies the error. Empty counts as ErrUnavailable.
 	Reason Reason
-	// Cause says what this module itself found wrong. Empty for all other errors.
+	// Cause says what this module itself found wrong. Empty for all other
+	// errors.
 	Cause Cause
 	// Message names the problem. Values in it are quoted with %q.
 	Message string
@@ -92,20 +106,26 @@ type Error struct {
 	// and Remedy name no options, so that programs can put their own setting
 	// here.
 	Option string
-	// CallersAnnotations are the annotations that auth.WithAnnotations set, in the order of their names, if the Reason
-	// is ErrMisconfigured or ErrDenied: the problem may be the caller's instead of the ServiceAccount's. Package auth
-	// sets it, to eight names of at most 100 bytes and the number of others.
+	// CallersAnnotations are the annotations that auth.WithAnnotations set, in
+	// the order of their names, if the Reason is ErrMisconfigured or ErrDenied:
+	// the problem may be the caller's instead of the ServiceAccount's. Package
+	// auth sets it, to eight names of at most 100 bytes and the number of
+	// others.
 	CallersAnnotations []string
-	// Code is the error code of the service, such as "InvalidIdentityToken". Optional.
+	// Code is the error code of the service, such as "InvalidIdentityToken".
+	// Optional.
 	Code string
 	// StatusCode is the HTTP status of the answer, zero if there was none.
 	StatusCode int
-	// RequestID is the service's own name for the request, for its operators. Optional.
+	// RequestID is the service's own name for the request, for its operators.
+	// Optional.
 	RequestID string
 	// Wait is how long the service asked to wait. Zero if it did not say.
 	Wait time.Duration
-	// Err is the cause. It is reachable with errors.As, but its text is part of neither Error's nor its JSON: it may hold
-	// an address with its query, or what a tenant's proxy answered: status, banner, or why it could not be dialled.
+	// Err is the cause. It is reachable with errors.As, but its text is part of
+	// neither Error's nor its JSON: it may hold an address with its query, or
+	// what a tenant's proxy answered: status, banner, or why it could not be
+	// dialled.
 	Err error `json:"-"`
 }
 
@@ -139,7 +159,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// details leaves the request ID out: it differs at every try, and a text that changes keeps conditions flapping.
+// details leaves the request ID out: it differs at every try, and a text that
+// changes keeps conditions flapping.
 func (e *Error) details() string {
 	var parts []string
 	if e.StatusCode != 0 {

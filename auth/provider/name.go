@@ -78,7 +78,8 @@ func (n Name) Unusable(operation, service, format string, args ...any) *Error {
 }
 
 func (n Name) fail(reason Reason, operation, remedy, format string, args ...any) *Error {
-	return &Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+	return &Error{Provider: string(n), Operation: operation, Reason: reason, Message: fmt.Sprintf(format, args...),
+		Remedy: remedy}
 }
 
 // TokenLifetime returns the lifetime of ServiceAccount tokens that an
@@ -91,8 +92,8 @@ func (n Name) TokenLifetime(annotation string, sa *corev1.ServiceAccount) (time.
 	const minimum, maximum = 600, 1 << 32
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < minimum || seconds > maximum {
-		return 0, n.Misconfigured("set it to 3600 or remove it", "the annotation %q is not a number of seconds from %d to %d: %.100q",
-			annotation, minimum, int64(maximum), text)
+		return 0, n.Misconfigured("set it to 3600 or remove it",
+			"the annotation %q is not a number of seconds from %d to %d: %.100q", annotation, minimum, int64(maximum), text)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }
@@ -110,12 +111,14 @@ func Permanent(err error) bool {
 func As[T any](n Name, token Token) (*T, error) {
 	own, ok := any(token).(*T)
 	if !ok || own == nil {
-		return nil, n.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not a %T", token, own)
+		return nil, n.Misconfigured("get it from auth.GetAccessToken with this provider", "the token is a %T, not a %T",
+			token, own)
 	}
 	return own, nil
 }
 
-// CheckExpiry refuses what has expired, and what lives longer than any token of the service can.
+// CheckExpiry refuses what has expired, and what lives longer than any token of
+// the service can.
 func CheckExpiry(expiresAt, now time.Time, longest time.Duration) error {
 	switch at := expiresAt.UTC().Format(time.RFC3339); {
 	case expiresAt.IsZero():

@@ -73,7 +73,8 @@ func TestAs(t *testing.T) {
 	if got, err := provider.As[token](provider.Name("cloud"), own); err != nil || got != own {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for name, wrong := range map[string]auth.Token{"nothing": nil, "a nil": (*token)(nil), "another provider's": &otherToken{}} {
+	for name, wrong := range map[string]auth.Token{"nothing": nil, "a nil": (*token)(nil),
+		"another provider's": &otherToken{}} {
 		got, err := provider.As[token](provider.Name("cloud"), wrong)
 		if !errors.Is(err, auth.ErrMisconfigured) || got != nil || !strings.Contains(err.Error(), "auth.GetAccessToken") {
 			t.Errorf("%s: got %v, %v", name, got, err)

@@ -22,7 +22,8 @@ import (
 // keep them beyond the call. The With functions of package auth document the
 // fields that have no comment here.
 type Options struct {
-	// Subject is the ServiceAccount that the credential is for. It is empty for the controller's own identity.
+	// Subject is the ServiceAccount that the credential is for. It is empty for
+	// the controller's own identity.
 	Subject client.ObjectKey
 	// OnBehalf reports that the controller's own identity is used on behalf of
 	// an object. A provider then sends no credential of the controller to a
@@ -39,10 +40,12 @@ type Options struct {
 	// auth.TokenRequest, which returns the same token until it renews it. A
 	// provider whose service takes each token once refuses the call.
 	TokenRepeats bool
-	// TokenIssued reports that an auth.SubjectIssuer issues the subject token, and not the API server.
+	// TokenIssued reports that an auth.SubjectIssuer issues the subject token,
+	// and not the API server.
 	TokenIssued bool
-	// TokenIssuer and TokenSubject are the claims iss and sub of the subject token if an auth.SubjectIssuer issues it.
-	// They are empty otherwise. SubjectClaim and IssuerName serve remedies.
+	// TokenIssuer and TokenSubject are the claims iss and sub of the subject
+	// token if an auth.SubjectIssuer issues it. They are empty otherwise.
+	// SubjectClaim and IssuerName serve remedies.
 	TokenIssuer, TokenSubject string
 
 	// ClusterID names the cluster of the ServiceAccount (auth.WithClusterID). A
@@ -59,7 +62,8 @@ type Options struct {
 	HTTPClient    *http.Client
 	AllowShellOut bool
 
-	// CAData, ClusterResource and ClusterAddress name a cluster. ClusterAddress is canonical (ParseClusterAddress).
+	// CAData, ClusterResource and ClusterAddress name a cluster. ClusterAddress
+	// is canonical (ParseClusterAddress).
 	CAData          string
 	ClusterResource string
 	ClusterAddress  string
@@ -136,10 +140,12 @@ func (o *Options) Values(key any) iter.Seq[any] {
 	}
 }
 
-// IsOwnIdentity reports whether the credential is for the controller's own identity.
+// IsOwnIdentity reports whether the credential is for the controller's own
+// identity.
 func (o *Options) IsOwnIdentity() bool { return o.Subject == client.ObjectKey{} }
 
-// SubjectClaim returns the claim sub of the subject token, which a service has to trust.
+// SubjectClaim returns the claim sub of the subject token, which a service has
+// to trust.
 func (o *Options) SubjectClaim(serviceAccount *corev1.ServiceAccount) string {
 	if o.TokenSubject != "" {
 		return o.TokenSubject
@@ -158,7 +164,8 @@ func (o *Options) IssuerName() string {
 	return "the cluster's issuer"
 }
 
-// CheckAudience refuses an audience that a tenant chose, in an annotation for example, unless auth.Policy lists it.
+// CheckAudience refuses an audience that a tenant chose, in an annotation for
+// example, unless auth.Policy lists it.
 func (o *Options) CheckAudience(audience string) error {
 	if o.Policy == nil {
 		return noPolicy()
@@ -177,7 +184,8 @@ func (o *Options) CheckSubjectToken(token string, audiences []string) error {
 }
 
 func noPolicy() error {
-	return &Error{Reason: ErrDenied, Message: "there is no policy for audiences", Remedy: "call the Get functions of package auth"}
+	return &Error{Reason: ErrDenied, Message: "there is no policy for audiences",
+		Remedy: "call the Get functions of package auth"}
 }
 
 // KeyBuilder collects the inputs of a credential for its key in the cache. No

@@ -88,7 +88,8 @@ func TestRedact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := provider.Redact("the service\nsays "+text, secret)
-			if !strings.HasPrefix(got, "the service says ") || strings.Contains(got, "s3cret") || strings.Contains(got, "abcdefgh") {
+			if !strings.HasPrefix(got, "the service says ") || strings.Contains(got, "s3cret") ||
+				strings.Contains(got, "abcdefgh") {
 				t.Errorf("got %q", got)
 			}
 		})

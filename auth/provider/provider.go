@@ -18,34 +18,43 @@ import (
 //
 // authtest.RunConformance checks an implementation against this contract.
 type Provider interface {
-	// GetName returns the name by which users pick the provider, such as "aws". It never changes.
+	// GetName returns the name by which users pick the provider, such as "aws".
+	// It never changes.
 	GetName() string
 
-	// NewControllerToken returns a credential for the controller's own identity, found where the provider's
-	// libraries look for it: mounted files, environment variables, metadata services.
+	// NewControllerToken returns a credential for the controller's own
+	// identity, found where the provider's libraries look for it: mounted
+	// files, environment variables, metadata services.
 	NewControllerToken(ctx context.Context, opts *Options) (Token, error)
 
-	// GetAudiences returns the audiences that a Kubernetes token must have to be exchanged by this provider. An
-	// audience that a tenant can choose freely has to pass Options.CheckAudience first. The result depends only on the arguments
-	// and on what the provider has learned once about its environment.
+	// GetAudiences returns the audiences that a Kubernetes token must have to
+	// be exchanged by this provider. An audience that a tenant can choose
+	// freely has to pass Options.CheckAudience first. The result depends only
+	// on the arguments and on what the provider has learned once about its
+	// environment.
 	GetAudiences(ctx context.Context, serviceAccount *corev1.ServiceAccount, opts *Options) ([]string, error)
 
-	// GetIdentity returns the identity that the ServiceAccount's annotations ask for, in the provider's own
-	// notation (a role ARN, a client ID, an e-mail address), or "" where the provider needs none. It works without
+	// GetIdentity returns the identity that the ServiceAccount's annotations
+	// ask for, in the provider's own notation (a role ARN, a client ID, an
+	// e-mail address), or "" where the provider needs none. It works without
 	// network access and refuses malformed annotations with ErrMisconfigured.
 	GetIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
 
-	// NewTokenForServiceAccount exchanges oidcToken, a token that the Kubernetes API server issued for the
-	// ServiceAccount and that has the audiences of GetAudiences, for a credential of the provider.
+	// NewTokenForServiceAccount exchanges oidcToken, a token that the
+	// Kubernetes API server issued for the ServiceAccount and that has the
+	// audiences of GetAudiences, for a credential of the provider.
 	//
-	// An auth.SubjectIssuer may have issued the token instead: see Options.SubjectClaim. For the controller's own
-	// identity, serviceAccount then has neither namespace nor name, and its annotations are the controller's.
+	// An auth.SubjectIssuer may have issued the token instead: see
+	// Options.SubjectClaim. For the controller's own identity, serviceAccount
+	// then has neither namespace nor name, and its annotations are the
+	// controller's.
 	NewTokenForServiceAccount(ctx context.Context, oidcToken string, serviceAccount *corev1.ServiceAccount,
 		opts *Options) (Token, error)
 }
 
-// OptionsValidator is implemented by providers that can refuse options before anything is asked of the network.
-// It runs on every call, also when the credential is cached, so it has to be quick.
+// OptionsValidator is implemented by providers that can refuse options before
+// anything is asked of the network. It runs on every call, also when the
+// credential is cached, so it has to be quick.
 type OptionsValidator interface {
 	ValidateOptions(opts *Options) error
 }
@@ -54,8 +63,9 @@ type OptionsValidator interface {
 // more than the [Options], the identity and the audiences, such as fields of
 // the provider value or further annotations. Every such input must be added.
 type CacheKeyContributor interface {
-	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the controller's own identity, and otherwise
-	// shared: it must not be written to.
+	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the
+	// controller's own identity, and otherwise shared: it must not be written
+	// to.
 	AddToCacheKey(key KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
@@ -67,94 +77,125 @@ type TokenLifetimeProvider interface {
 	GetTokenLifetime(serviceAccount *corev1.ServiceAccount, opts *Options) (time.Duration, error)
 }
 
-// ChainedTokenProvider is implemented by providers that exchange one access token for the next, as AWS does with role
-// chaining. The cache keeps every token of a chain, so chains that begin alike share the exchanges of their beginning.
+// ChainedTokenProvider is implemented by providers that exchange one access
+// token for the next, as AWS does with role chaining. The cache keeps every
+// token of a chain, so chains that begin alike share the exchanges of their
+// beginning.
 type ChainedTokenProvider interface {
-	// GetChain returns the identities after the first one, in order, for Policy.Authorize. Nil: there is no chain.
+	// GetChain returns the identities after the first one, in order, for
+	// Policy.Authorize. Nil: there is no chain.
 	GetChain(opts *Options) []string
 
-	// GetAccessTokenOptionsForChain returns the options that the token before the last one needs in addition to the caller's:
-	// with them, GetChain returns one identity less. Nil: there is no chain. It depends on nothing but its arguments.
+	// GetAccessTokenOptionsForChain returns the options that the token before
+	// the last one needs in addition to the caller's: with them, GetChain
+	// returns one identity less. Nil: there is no chain. It depends on nothing
+	// but its arguments.
 	GetAccessTokenOptionsForChain(opts *Options) []Option
 
-	// NewChainedToken exchanges previous, the token before the last one, for that of the last identity.
+	// NewChainedToken exchanges previous, the token before the last one, for
+	// that of the last identity.
 	NewChainedToken(ctx context.Context, previous Token, opts *Options) (Token, error)
 
-	// RefusesPrevious reports whether an error of NewChainedToken means that the service does not accept previous, for example
-	// because its identity was deleted. The next call then replaces it.
+	// RefusesPrevious reports whether an error of NewChainedToken means that
+	// the service does not accept previous, for example because its identity
+	// was deleted. The next call then replaces it.
 	RefusesPrevious(err error) bool
 }
 
-// ArtifactRegistryCredentialsProvider is implemented by providers whose cloud has artifact registries.
+// ArtifactRegistryCredentialsProvider is implemented by providers whose cloud
+// has artifact registries.
 type ArtifactRegistryCredentialsProvider interface {
 	Provider
 
-	// ParseArtifactRepository refuses a repository, as RegistryHost accepts it, outside of this provider's registries. It returns
-	// the input of the credentials, such as the registry's host or region, which becomes part of the cache key. It compares
-	// whole hosts, because the credentials are sent there. It runs on every call, also on cache hits, so it has to be quick.
+	// ParseArtifactRepository refuses a repository, as RegistryHost accepts it,
+	// outside of this provider's registries. It returns the input of the
+	// credentials, such as the registry's host or region, which becomes part of
+	// the cache key. It compares whole hosts, because the credentials are sent
+	// there. It runs on every call, also on cache hits, so it has to be quick.
 	ParseArtifactRepository(artifactRepository string, opts *Options) (registryInput string, err error)
 
-	// GetAccessTokenOptionsForArtifactRepository returns the options that the access token for the registry needs in
-	// addition to the caller's, such as scopes. It depends on nothing but its arguments.
+	// GetAccessTokenOptionsForArtifactRepository returns the options that the
+	// access token for the registry needs in addition to the caller's, such as
+	// scopes. It depends on nothing but its arguments.
 	GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *Options) ([]Option, error)
 
-	// NewArtifactRegistryCredentials turns an access token into credentials of the registry.
+	// NewArtifactRegistryCredentials turns an access token into credentials of
+	// the registry.
 	NewArtifactRegistryCredentials(ctx context.Context, registryInput string, accessToken Token, opts *Options,
 	) (*ArtifactRegistryCredentials, error)
 }
 
-// RegistryOwner is implemented by providers that refuse some of their own registries because of the options, such as
-// registries of another of their clouds. A Keychain then returns the error instead of anonymous access.
+// RegistryOwner is implemented by providers that refuse some of their own
+// registries because of the options, such as registries of another of their
+// clouds. A Keychain then returns the error instead of anonymous access.
 type RegistryOwner interface {
-	// OwnsRegistry reports whether host, as RegistryHost returns it, is a registry of the provider.
+	// OwnsRegistry reports whether host, as RegistryHost returns it, is a
+	// registry of the provider.
 	OwnsRegistry(host string) bool
 }
 
-// RESTConfigProvider is implemented by providers that give access to Kubernetes clusters.
+// RESTConfigProvider is implemented by providers that give access to Kubernetes
+// clusters.
 type RESTConfigProvider interface {
 	Provider
 
-	// GetAccessTokenOptionsForCluster describes access to the cluster. It depends on nothing but its arguments and refuses a
-	// malformed ClusterResource. It runs on every call, also on cache hits, so it has to be quick.
+	// GetAccessTokenOptionsForCluster describes access to the cluster. It
+	// depends on nothing but its arguments and refuses a malformed
+	// ClusterResource. It runs on every call, also on cache hits, so it has to
+	// be quick.
 	GetAccessTokenOptionsForCluster(opts *Options) (ClusterAccess, error)
 
-	// NewRESTConfig returns access to the cluster that opts names. accessTokens are in the order of
-	// ClusterAccess.AccessTokens. In opts, ClusterAddress is canonical (ParseClusterAddress) and CAData holds
-	// certificates, if they are set at all; which of the two and of ClusterResource may be set together has been checked.
+	// NewRESTConfig returns access to the cluster that opts names. accessTokens
+	// are in the order of ClusterAccess.AccessTokens. In opts, ClusterAddress
+	// is canonical (ParseClusterAddress) and CAData holds certificates, if they
+	// are set at all; which of the two and of ClusterResource may be set
+	// together has been checked.
 	//
-	// If the address was given along with the cluster, it is one of the cluster's own, unless CAData was given too
-	// (ClusterAccess.TakesAll). If CAData was given, it wins.
+	// If the address was given along with the cluster, it is one of the
+	// cluster's own, unless CAData was given too (ClusterAccess.TakesAll). If
+	// CAData was given, it wins.
 	NewRESTConfig(ctx context.Context, accessTokens []Token, opts *Options) (*RESTConfig, error)
 }
 
-// ClusterAccess describes what access to a cluster needs and depends on. AccessTokens is required.
+// ClusterAccess describes what access to a cluster needs and depends on.
+// AccessTokens is required.
 type ClusterAccess struct {
-	// AccessTokens are the options that the access tokens need in addition to the caller's, one list for each token: for example
-	// one to ask the cloud about the cluster, and one for the cluster itself.
+	// AccessTokens are the options that the access tokens need in addition to
+	// the caller's, one list for each token: for example one to ask the cloud
+	// about the cluster, and one for the cluster itself.
 	AccessTokens [][]Option
-	// CacheKey is the input of the access beyond the Options and the access tokens, such as an option of the provider's own.
+	// CacheKey is the input of the access beyond the Options and the access
+	// tokens, such as an option of the provider's own.
 	CacheKey string
-	// OneCluster reports that only this cluster accepts the access tokens, because their audience is its address for example.
-	// Objects may then use the controller's own identity without Policy.AllowCluster.
+	// OneCluster reports that only this cluster accepts the access tokens,
+	// because their audience is its address for example. Objects may then use
+	// the controller's own identity without Policy.AllowCluster.
 	OneCluster bool
-	// TakesAll reports that the credential needs ClusterResource even if ClusterAddress and CAData are known. The provider then
-	// takes all three together, and address and CA as given. Otherwise GetRESTConfig refuses the third.
+	// TakesAll reports that the credential needs ClusterResource even if
+	// ClusterAddress and CAData are known. The provider then takes all three
+	// together, and address and CA as given. Otherwise GetRESTConfig refuses
+	// the third.
 	TakesAll bool
 }
 
-// GitCredentialsProvider is implemented by providers whose cloud has Git repositories.
+// GitCredentialsProvider is implemented by providers whose cloud has Git
+// repositories.
 type GitCredentialsProvider interface {
 	Provider
 
-	// ParseGitRepository refuses the URL of a repository that is not the provider's, and returns the input of the credentials,
-	// which becomes part of the cache key. It compares whole hosts, because the credentials are sent there. The URL has scheme
-	// https and neither user, query nor fragment. It runs on every call.
+	// ParseGitRepository refuses the URL of a repository that is not the
+	// provider's, and returns the input of the credentials, which becomes part
+	// of the cache key. It compares whole hosts, because the credentials are
+	// sent there. The URL has scheme https and neither user, query nor
+	// fragment. It runs on every call.
 	ParseGitRepository(gitURL *url.URL, opts *Options) (gitInput string, err error)
 
-	// GetAccessTokenOptionsForGitRepository returns the options that the access token needs in addition to the caller's.
-	// It depends on nothing but its arguments.
+	// GetAccessTokenOptionsForGitRepository returns the options that the access
+	// token needs in addition to the caller's. It depends on nothing but its
+	// arguments.
 	GetAccessTokenOptionsForGitRepository(gitInput string, opts *Options) ([]Option, error)
 
-	// NewGitCredentials turns an access token into credentials for the repository.
+	// NewGitCredentials turns an access token into credentials for the
+	// repository.
 	NewGitCredentials(ctx context.Context, gitInput string, accessToken Token, opts *Options) (*GitCredentials, error)
 }

@@ -19,12 +19,15 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// IDFunc states the SPIFFE ID of a ServiceAccount. It runs on each call, also on cache hits, so it has to be quick and
-// deterministic, and safe for concurrent use. An error counts as ErrDenied, unless it is an *auth.Error. So does the
-// zero ID. Tenants write labels and annotations, so derive no ID from them.
+// IDFunc states the SPIFFE ID of a ServiceAccount. It runs on each call, also
+// on cache hits, so it has to be quick and deterministic, and safe for
+// concurrent use. An error counts as ErrDenied, unless it is an *auth.Error. So
+// does the zero ID. Tenants write labels and annotations, so derive no ID from
+// them.
 type IDFunc func(serviceAccount *corev1.ServiceAccount) (spiffeid.ID, error)
 
-// IDs states spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that SPIRE's documentation uses for Kubernetes.
+// IDs states spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that
+// SPIRE's documentation uses for Kubernetes.
 func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 	return func(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
 		return spiffeid.FromSegments(trustDomain, "ns", sa.Namespace, "sa", sa.Name)
@@ -47,8 +50,8 @@ type BrokerIssuer struct {
 
 var _ auth.SubjectIssuer = (*BrokerIssuer)(nil)
 
-// NewBrokerIssuer returns a source that uses conn, as NewBrokerConn makes it. The caller closes conn. A conflict in
-// the arguments is ErrMisconfigured.
+// NewBrokerIssuer returns a source that uses conn, as NewBrokerConn makes it.
+// The caller closes conn. A conflict in the arguments is ErrMisconfigured.
 func NewBrokerIssuer(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerIssuer, error) {
 	if conn == nil || id == nil {
 		return nil, fail(auth.ErrMisconfigured, "pass both", "a connection to the Broker API and a function that states "+
@@ -63,7 +66,8 @@ func NewBrokerIssuer(conn grpc.ClientConnInterface, id IDFunc, config Config) (*
 // Key implements auth.SubjectIssuer.
 func (s *BrokerIssuer) Key() string { return "spiffe broker " + s.config.ClusterID }
 
-// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the SPIFFE ID of the ServiceAccount.
+// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the
+// SPIFFE ID of the ServiceAccount.
 func (s *BrokerIssuer) Subject(sa *corev1.ServiceAccount, opts *auth.Options) (auth.SubjectClaims, error) {
 	id, err := s.idOf(sa, opts)
 	if err != nil {
@@ -86,7 +90,8 @@ func (s *BrokerIssuer) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spif
 		cluster = opts.ClusterID
 	}
 	if cluster != s.config.ClusterID {
-		return spiffeid.ID{}, fail(auth.ErrMisconfigured, "use a source of that cluster's agent, or name the cluster of this one",
+		return spiffeid.ID{}, fail(auth.ErrMisconfigured,
+			"use a source of that cluster's agent, or name the cluster of this one",
 			"the call is for the cluster %.300q, the source belongs to %.300q", cluster, s.config.ClusterID).
 			About(optionCluster, "auth.WithClusterID")
 	}
@@ -125,7 +130,8 @@ func (s *BrokerIssuer) Token(ctx context.Context, sa *corev1.ServiceAccount, aud
 	return s.accept(answer, id, audiences)
 }
 
-// accept wants exactly one SVID. SPIRE ignores the ID of the request, so more of them are more registration entries.
+// accept wants exactly one SVID. SPIRE ignores the ID of the request, so more
+// of them are more registration entries.
 func (s *BrokerIssuer) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.ID, audiences []string,
 ) (string, time.Time, error) {
 	if n := len(answer.GetSvids()); n != 1 {
@@ -143,7 +149,8 @@ func (s *BrokerIssuer) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.I
 	return s.config.accept(svid, id, audiences)
 }
 
-// newRequest refers to the ServiceAccount by namespace, name and UID, all of which the agent compares.
+// newRequest refers to the ServiceAccount by namespace, name and UID, all of
+// which the agent compares.
 func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (*broker.FetchJWTSVIDRequest, error) {
 	switch {
 	case len(audiences) == 0:
@@ -167,7 +174,8 @@ func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (
 // maxAnswer is the size of an answer in bytes.
 const maxAnswer = 256 << 10
 
-// fetch sends the header that proves a client of the Broker API (SPIFFE Broker Endpoint, section 3).
+// fetch sends the header that proves a client of the Broker API (SPIFFE Broker
+// Endpoint, section 3).
 func (s *BrokerIssuer) fetch(ctx context.Context, request *broker.FetchJWTSVIDRequest,
 ) (answer *broker.FetchJWTSVIDResponse, err error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs("broker.spiffe.io", "true"))
@@ -178,7 +186,8 @@ func (s *BrokerIssuer) fetch(ctx context.Context, request *broker.FetchJWTSVIDRe
 	return answer, err
 }
 
-// checkExists reads the ServiceAccount again, because the agent does not know it.
+// checkExists reads the ServiceAccount again, because the agent does not know
+// it.
 func checkExists(ctx context.Context, sa *corev1.ServiceAccount, opts *auth.Options) error {
 	if opts == nil || opts.Client == nil {
 		return nil

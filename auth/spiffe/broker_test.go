@@ -27,7 +27,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// Each tenant gets the session of its own SPIFFE ID, also in calls that run at once over one connection.
+// Each tenant gets the session of its own SPIFFE ID, also in calls that run at
+// once over one connection.
 func TestTenantsGetTheirOwnSVID(t *testing.T) {
 	w := newEnvironment(t)
 	var calls sync.WaitGroup
@@ -147,7 +148,8 @@ func TestAnswerIsChecked(t *testing.T) {
 	}
 }
 
-// The status of the agent decides about reason and retries. Retries take less than two seconds.
+// The status of the agent decides about reason and retries. Retries take less
+// than two seconds.
 func TestStatusOfTheAgent(t *testing.T) {
 	for code, tc := range map[codes.Code]struct {
 		reason   provider.Reason
@@ -200,7 +202,8 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// reader is the cluster as it is when the source reads the ServiceAccount again.
+// reader is the cluster as it is when the source reads the ServiceAccount
+// again.
 type reader struct {
 	auth.KubernetesClient
 	sa    *corev1.ServiceAccount // nil: deleted
@@ -220,7 +223,8 @@ func (r *reader) Get(_ context.Context, key client.ObjectKey, into client.Object
 	return nil
 }
 
-// An agent that does not know the ServiceAccount is asked again if the ServiceAccount exists, once.
+// An agent that does not know the ServiceAccount is asked again if the
+// ServiceAccount exists, once.
 func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 	known := func(n, from int) (*broker.FetchJWTSVIDResponse, error) {
 		if n < from {
@@ -268,7 +272,8 @@ func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 	}
 }
 
-// A deleted ServiceAccount loses access at once. One of the same name is another one to the agent.
+// A deleted ServiceAccount loses access at once. One of the same name is
+// another one to the agent.
 func TestServiceAccountIsDeletedAndReCreated(t *testing.T) {
 	w := newEnvironment(t)
 	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
@@ -315,7 +320,8 @@ func TestServiceAccountIsDeletedDuringTheCall(t *testing.T) {
 	}
 }
 
-// Credentials leave the cache when their JWT-SVID expires. A removed registration entry then ends access.
+// Credentials leave the cache when their JWT-SVID expires. A removed
+// registration entry then ends access.
 func TestCredentialExpiresWithItsSVID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTrust(t)
@@ -341,7 +347,8 @@ func (w *environment) close() {
 	w.agent.Close()
 }
 
-// An agent that hangs for one tenant delays no other tenant, and the tenant's own calls end after the patience.
+// An agent that hangs for one tenant delays no other tenant, and the tenant's
+// own calls end after the patience.
 func TestAgentHangsForOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTrust(t)
@@ -398,7 +405,8 @@ func TestHangingRequestEnds(t *testing.T) {
 	})
 }
 
-// The controller's function decides, and the Policy sees its answer on hits too.
+// The controller's function decides, and the Policy sees its answer on hits
+// too.
 func TestControllerStatesTheID(t *testing.T) {
 	for name, tc := range map[string]struct {
 		id     spiffe.IDFunc

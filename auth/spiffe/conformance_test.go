@@ -102,8 +102,8 @@ func (w *environment) trust() {
 	w.cloud.OAuth().AddIssuer(issuer, fetch, w.cloud.OAuth().TokenEndpoint())
 }
 
-// The contract of providers holds with JWT-SVIDs as subject tokens. The agent issues none for the ServiceAccount
-// "stranger".
+// The contract of providers holds with JWT-SVIDs as subject tokens. The agent
+// issues none for the ServiceAccount "stranger".
 func TestConformance(t *testing.T) {
 	t.Setenv("AZURE_TENANT_ID", "")
 	for name, r := range receivers() {
@@ -141,7 +141,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// allFields leaves the fields of a provider to its own tests: a source changes nothing about them.
+// allFields leaves the fields of a provider to its own tests: a source changes
+// nothing about them.
 func allFields(p auth.Provider) map[string]any {
 	fields := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(p).Elem()) {

@@ -17,24 +17,28 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// BrokerSocketEnv is the environment variable with the address of the Broker API.
+// BrokerSocketEnv is the environment variable with the address of the Broker
+// API.
 const BrokerSocketEnv = "SPIFFE_BROKER_SOCKET"
 
-// X509Source is the controller's own X.509-SVID with the bundles of its trust domain, such as a
-// *workloadapi.X509Source.
+// X509Source is the controller's own X.509-SVID with the bundles of its trust
+// domain, such as a *workloadapi.X509Source.
 type X509Source interface {
 	x509svid.Source
 	x509bundle.Source
 }
 
-// NewBrokerConn returns a connection to the Broker API with mutual TLS. The address is unix:///<path> or
-// tcp://<IP address>:<port> (SPIFFE Broker Endpoint, section 4). Empty is the value of SPIFFE_BROKER_SOCKET. agent
-// decides about the agent's SPIFFE ID: tlsconfig.AuthorizeIDPrefix is the strictest for many nodes, and
-// tlsconfig.AuthorizeMemberOf trusts every workload that can listen at the address.
+// NewBrokerConn returns a connection to the Broker API with mutual TLS. The
+// address is unix:///<path> or tcp://<IP address>:<port> (SPIFFE Broker
+// Endpoint, section 4). Empty is the value of SPIFFE_BROKER_SOCKET. agent
+// decides about the agent's SPIFFE ID: tlsconfig.AuthorizeIDPrefix is the
+// strictest for many nodes, and tlsconfig.AuthorizeMemberOf trusts every
+// workload that can listen at the address.
 //
-// It connects at the first request, and again when the connection is lost. No proxy of the environment is used. The
-// caller closes the connection, and own after it. The options add to these, such as a grpc.WithStatsHandler. Malformed
-// arguments are ErrMisconfigured.
+// It connects at the first request, and again when the connection is lost. No
+// proxy of the environment is used. The caller closes the connection, and own
+// after it. The options add to these, such as a grpc.WithStatsHandler.
+// Malformed arguments are ErrMisconfigured.
 func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, opts ...grpc.DialOption,
 ) (*grpc.ClientConn, error) {
 	if address == "" {
@@ -60,8 +64,8 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 	return conn, nil
 }
 
-// reconnect makes an agent that has restarted usable within seconds. The agent is local, and gRPC would wait up to two
-// minutes.
+// reconnect makes an agent that has restarted usable within seconds. The agent
+// is local, and gRPC would wait up to two minutes.
 var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second, Backoff: backoff.Config{
 	BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}}
 

@@ -107,7 +107,8 @@ func listen(t *testing.T, network, address string) net.Listener {
 	return listener
 }
 
-// Both sides show their X.509-SVID, at a socket or a port. Another agent, controller or trust domain is refused.
+// Both sides show their X.509-SVID, at a socket or a port. Another agent,
+// controller or trust domain is refused.
 func TestMutualTLS(t *testing.T) {
 	ca := newAuthority(t)
 	prefix := spiffeid.RequireFromPath(trustDomain, "/spire/agent")

@@ -49,7 +49,8 @@ var trustIssuer = sync.OnceValues(func() (*cloudtest.Issuer, error) {
 	return cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.org"})
 })
 
-// environment is a cluster with two tenants and an agent, and a cloud that trusts the trust domain alone.
+// environment is a cluster with two tenants and an agent, and a cloud that
+// trusts the trust domain alone.
 type environment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
@@ -59,7 +60,8 @@ type environment struct {
 	source *spiffe.BrokerIssuer
 }
 
-// newEnvironment is newTrust with a cloud, whose sockets work in no bubble of synctest.
+// newEnvironment is newTrust with a cloud, whose sockets work in no bubble of
+// synctest.
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	w := newTrust(t, more...)
@@ -72,7 +74,8 @@ func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	return w
 }
 
-// newTrust registers the ServiceAccounts "app" of both tenants, and the controller.
+// newTrust registers the ServiceAccounts "app" of both tenants, and the
+// controller.
 func newTrust(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	issuer, err := trustIssuer()
@@ -97,7 +100,8 @@ func newTrust(t testing.TB, more ...client.Object) *environment {
 	return w
 }
 
-// service is a provider without a network. Its credentials are valid for an hour.
+// service is a provider without a network. Its credentials are valid for an
+// hour.
 type service struct{}
 
 type credential struct{ until time.Time }
@@ -169,7 +173,8 @@ func serviceAccount(tenant, uid string) *corev1.ServiceAccount {
 	return sa
 }
 
-// answers is a connection whose Broker API gives any answer. It records the requests.
+// answers is a connection whose Broker API gives any answer. It records the
+// requests.
 type answers struct {
 	answer func(n int) (*broker.FetchJWTSVIDResponse, error)
 

@@ -27,7 +27,8 @@ func unusable(format string, args ...any) *auth.Error {
 	return fail(auth.ErrUnavailable, remedyAgent, "the answer of the SPIFFE agent cannot be used: "+format, args...)
 }
 
-// explain classifies the error of a request to the agent. remedy is the one for a refusal.
+// explain classifies the error of a request to the agent. remedy is the one for
+// a refusal.
 func explain(err error, remedy string) *auth.Error {
 	answer, ok := status.FromError(err)
 	if !ok { // of go-spiffe, which never quotes the token
@@ -54,7 +55,8 @@ const (
 	triesTimeout = 30 * time.Second       // of all tries
 )
 
-// retry repeats a request while the agent is unavailable (SPIFFE Broker Endpoint and Workload Endpoint, section 6).
+// retry repeats a request while the agent is unavailable (SPIFFE Broker
+// Endpoint and Workload Endpoint, section 6).
 func retry(ctx context.Context, request func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, triesTimeout)
 	defer cancel()

@@ -19,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// Tenants makes the issuer of a controller, one for all tenants. The agent is at SPIFFE_ENDPOINT_SOCKET and at
-// SPIFFE_BROKER_SOCKET. The caller ends it with stop, when no call uses the issuer any more.
+// Tenants makes the issuer of a controller, one for all tenants. The agent is
+// at SPIFFE_ENDPOINT_SOCKET and at SPIFFE_BROKER_SOCKET. The caller ends it
+// with stop, when no call uses the issuer any more.
 func Tenants(ctx context.Context) (issuer *spiffe.BrokerIssuer, stop func(), err error) {
 	trustDomain := spiffeid.RequireTrustDomainFromString("example.org")
 	x509, err := workloadapi.NewX509Source(ctx) // the controller's own X.509-SVID; waits for the agent
@@ -42,7 +43,8 @@ func Tenants(ctx context.Context) (issuer *spiffe.BrokerIssuer, stop func(), err
 	return issuer, stop, nil
 }
 
-// Controller makes the issuer of the controller itself, for calls without a ServiceAccount. The caller closes api.
+// Controller makes the issuer of the controller itself, for calls without a
+// ServiceAccount. The caller closes api.
 func Controller(api *workloadapi.Client) (*spiffe.WorkloadIssuer, error) {
 	id := spiffeid.RequireFromString("spiffe://example.org/ns/system/sa/controller")
 	return spiffe.NewWorkloadIssuer(api, id, spiffe.Config{Issuer: "https://oidc.example.org"})

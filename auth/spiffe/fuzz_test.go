@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/auth/spiffe"
 )
 
-// Whatever the agent answers, a token that the source returns says what was asked for.
+// Whatever the agent answers, a token that the source returns says what was
+// asked for.
 func FuzzAnswer(f *testing.F) {
 	id := idOf("tenant-a", "app").String()
 	for _, answer := range []*broker.FetchJWTSVIDResponse{one(id, sign(f, nil)), one(id, sign(f, set("sub",

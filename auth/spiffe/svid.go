@@ -10,7 +10,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// checkID refuses what is no ID of a workload. An ID without a path is a trust domain (SPIFFE-ID, section 2).
+// checkID refuses what is no ID of a workload. An ID without a path is a trust
+// domain (SPIFFE-ID, section 2).
 func checkID(id spiffeid.ID) error {
 	switch {
 	case id.IsZero():
@@ -21,7 +22,8 @@ func checkID(id spiffeid.ID) error {
 	return nil
 }
 
-// maxSVID is the size of a token in bytes. SPIRE's tokens have about one thousand.
+// maxSVID is the size of a token in bytes. SPIRE's tokens have about one
+// thousand.
 const maxSVID = 16 << 10
 
 // read parses a token of the agent.
@@ -36,7 +38,8 @@ func read(token string) (*jwtsvid.SVID, error) {
 	return svid, nil
 }
 
-// accept returns the token and its expiry if the SVID is the one that the source asked for.
+// accept returns the token and its expiry if the SVID is the one that the
+// source asked for.
 func (c *Config) accept(svid *jwtsvid.SVID, want spiffeid.ID, audiences []string) (string, time.Time, error) {
 	if svid.ID != want {
 		return "", time.Time{}, anotherID(svid.ID.String(), want)

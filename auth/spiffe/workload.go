@@ -11,8 +11,9 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// WorkloadIssuer issues the controller's own JWT-SVID, for calls without a ServiceAccount. It refuses calls with one,
-// because each tenant would act as the controller. It is safe for concurrent use.
+// WorkloadIssuer issues the controller's own JWT-SVID, for calls without a
+// ServiceAccount. It refuses calls with one, because each tenant would act as
+// the controller. It is safe for concurrent use.
 type WorkloadIssuer struct {
 	svids  jwtsvid.Source
 	id     spiffeid.ID
@@ -21,8 +22,9 @@ type WorkloadIssuer struct {
 
 var _ auth.SubjectIssuer = (*WorkloadIssuer)(nil)
 
-// NewWorkloadIssuer returns a source of JWT-SVIDs for id, the controller's SPIFFE ID. svids is the Workload API, a
-// *workloadapi.Client or a *workloadapi.JWTSource. The caller closes it. A conflict in the arguments is
+// NewWorkloadIssuer returns a source of JWT-SVIDs for id, the controller's
+// SPIFFE ID. svids is the Workload API, a *workloadapi.Client or a
+// *workloadapi.JWTSource. The caller closes it. A conflict in the arguments is
 // ErrMisconfigured.
 func NewWorkloadIssuer(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadIssuer, error) {
 	if svids == nil || id.IsZero() {
@@ -44,12 +46,14 @@ func NewWorkloadIssuer(svids jwtsvid.Source, id spiffeid.ID, config Config) (*Wo
 // Key implements auth.SubjectIssuer.
 func (*WorkloadIssuer) Key() string { return "spiffe workload" }
 
-// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the controller's SPIFFE ID.
+// Subject implements auth.SubjectIssuer. It returns Config.Issuer and the
+// controller's SPIFFE ID.
 func (s *WorkloadIssuer) Subject(sa *corev1.ServiceAccount, _ *auth.Options) (auth.SubjectClaims, error) {
 	if sa != nil {
-		return auth.SubjectClaims{}, fail(auth.ErrMisconfigured, "use the issuer of the Broker API, or name no ServiceAccount",
-			"the Workload API gives all tenants the identity of the controller").
-			About(optionBroker, "auth.WithServiceAccount")
+		return auth.SubjectClaims{},
+			fail(auth.ErrMisconfigured, "use the issuer of the Broker API, or name no ServiceAccount",
+				"the Workload API gives all tenants the identity of the controller").
+				About(optionBroker, "auth.WithServiceAccount")
 	}
 	return auth.SubjectClaims{Issuer: s.config.Issuer, Subject: s.id.String()}, nil
 }

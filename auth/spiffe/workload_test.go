@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// workload returns a source of the controller, which AWS trusts for the role "controller".
+// workload returns a source of the controller, which AWS trusts for the role
+// "controller".
 func (w *environment) workload(t *testing.T, id spiffeid.ID, config spiffe.Config) *spiffe.WorkloadIssuer {
 	t.Helper()
 	api, err := w.agent.Workload()

@@ -18,14 +18,17 @@ func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provid
 		return provider.ClusterAccess{}, self.Misconfigured("give its address instead",
 			"this provider knows no clusters by name").About("auth.WithClusterAddress")
 	case opts.ClusterAddress == "":
-		return provider.ClusterAccess{}, self.Misconfigured("set it", "the cluster's address is missing").About("auth.WithClusterAddress")
+		return provider.ClusterAccess{},
+			self.Misconfigured("set it", "the cluster's address is missing").About("auth.WithClusterAddress")
 	}
-	return provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1), OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
+	return provider.ClusterAccess{AccessTokens: make([][]provider.Option, 1),
+		OneCluster: len(opts.Audiences) == 0 && opts.CAData == ""}, nil
 }
 
 // NewRESTConfig implements [provider.RESTConfigProvider]. The cluster has to
 // accept the issuer of the ServiceAccount's token.
-func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token, opts *provider.Options) (*auth.RESTConfig, error) {
+func (*Provider) NewRESTConfig(_ context.Context, accessTokens []auth.Token,
+	opts *provider.Options) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
 	if err != nil {
 		return nil, err

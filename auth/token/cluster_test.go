@@ -17,8 +17,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-// A second cluster trusts the issuer of the first one: a ServiceAccount of the first one acts in the second one, through a
-// ConfigMap that names it, and goes on when its token is replaced.
+// A second cluster trusts the issuer of the first one: a ServiceAccount of the
+// first one acts in the second one, through a ConfigMap that names it, and goes
+// on when its token is replaced.
 func TestRemoteCluster(t *testing.T) {
 	hub := kubetest.Start(t)
 	caFile := filepath.Join(t.TempDir(), "ca.crt")
@@ -37,8 +38,10 @@ func TestRemoteCluster(t *testing.T) {
 
 	user := "controller-of-remote-cluster"
 	c, err := client.New(hub.User(t, user, "",
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "configmaps"}, Verbs: []string{"get"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}), client.Options{})
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "configmaps"},
+			Verbs: []string{"get"}},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}),
+		client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +59,15 @@ func TestRemoteCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Credentials count as old after a second, so that several are used up here.
+	// Credentials count as old after a second, so that several are used up
+	// here.
 	tokens, err := cache.NewTokenCache(10, cache.WithMaxDuration(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tokens.Close()
-	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers, client.ObjectKey{Namespace: namespace, Name: "cluster"}, c,
+	config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers,
+		client.ObjectKey{Namespace: namespace, Name: "cluster"}, c,
 		auth.WithCache(tokens, cache.InvolvedObject{Kind: "Kustomization", Namespace: namespace, Name: "k"}),
 		auth.WithPolicy(auth.Policy{Audiences: []string{audience}}))
 	if err != nil {
@@ -74,8 +79,10 @@ func TestRemoteCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := time.Now().Add(time.Minute)
-	for err = there.List(t.Context(), &corev1.NamespaceList{}); err != nil; err = there.List(t.Context(), &corev1.NamespaceList{}) {
-		// The API server gets the issuer's keys in the background and refuses every token until it has them.
+	for err = there.List(t.Context(), &corev1.NamespaceList{}); err != nil; err = there.List(t.Context(),
+		&corev1.NamespaceList{}) {
+		// The API server gets the issuer's keys in the background and refuses
+		// every token until it has them.
 		if time.Now().After(end) {
 			t.Fatal(err)
 		}

@@ -22,18 +22,22 @@ const ProviderName = "generic"
 
 const self = provider.Name(ProviderName)
 
-// defaultTokenFile is where the kubelet mounts a pod's own ServiceAccount token.
+// defaultTokenFile is where the kubelet mounts a pod's own ServiceAccount
+// token.
 const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
 
 // Provider implements [auth.Provider] with the ServiceAccount's own tokens. The
 // zero value is ready for use; it is safe for concurrent use if its fields are
 // not changed any more.
 type Provider struct {
-	// TokenFile is the controller's own token, for calls that name no ServiceAccount. Empty: where the kubelet mounts a pod's own. If it
-	// has the audiences that are asked for, it is handed out as it is; otherwise it only tells which ServiceAccount the
-	// controller runs as, and a token of that is requested with the client of auth.WithClient.
+	// TokenFile is the controller's own token, for calls that name no
+	// ServiceAccount. Empty: where the kubelet mounts a pod's own. If it has
+	// the audiences that are asked for, it is handed out as it is; otherwise it
+	// only tells which ServiceAccount the controller runs as, and a token of
+	// that is requested with the client of auth.WithClient.
 	TokenFile string
-	// Registries are the artifact registries that may receive tokens. Empty: none.
+	// Registries are the artifact registries that may receive tokens. Empty:
+	// none.
 	Registries []Registry
 }
 
@@ -63,8 +67,9 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 	}
 }
 
-// GetAudiences returns the cluster's address, for callers that set no audiences. Only the cluster itself gets to see
-// that token, so an address that a tenant chose is safe.
+// GetAudiences returns the cluster's address, for callers that set no
+// audiences. Only the cluster itself gets to see that token, so an address that
+// a tenant chose is safe.
 func (*Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	return defaultAudiences(opts)
 }
@@ -76,11 +81,13 @@ func defaultAudiences(opts *provider.Options) ([]string, error) {
 	case opts.ClusterAddress != "":
 		return []string{cmp.Or(opts.ClusterAudience, opts.ClusterAddress)}, nil
 	}
-	return nil, self.Misconfigured("set the audience", "there is no audience for the ServiceAccount token").About("auth.WithAudiences")
+	return nil, self.Misconfigured("set the audience",
+		"there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 }
 
 // NewTokenForServiceAccount returns the token as it is.
-func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount, _ *provider.Options,
+func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount,
+	_ *provider.Options,
 ) (auth.Token, error) {
 	return newToken(oidcToken)
 }
@@ -108,7 +115,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	}
 	if opts.Client == nil {
 		return nil, self.Misconfigured("mount a token with these audiences, or pass a client that requests one",
-			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience, audiences).About("auth.WithClient")
+			"the token file %q has the audiences %q instead of %q", p.tokenFile(), claims.Audience,
+			audiences).About("auth.WithClient")
 	}
 	token, _, err := (&auth.TokenRequest{
 		Client:         opts.Client,
@@ -138,7 +146,8 @@ func (p *Provider) unusable(err error) error {
 		Remedy:  "name the file of a projected ServiceAccount token"}
 }
 
-// newToken takes the expiry from the token itself: the answer to a TokenRequest may tell an earlier one.
+// newToken takes the expiry from the token itself: the answer to a TokenRequest
+// may tell an earlier one.
 func newToken(token string) (auth.Token, error) {
 	claims, err := jwt.Parse(token)
 	if err != nil {

@@ -52,12 +52,13 @@ func claims(t *testing.T, got auth.Token) *jwt.Claims {
 
 func TestServiceAccountToken(t *testing.T) {
 	issuer, c := newIssuer(t)
-	got, err := auth.GetAccessToken(t.Context(), &token.Provider{}, auth.WithServiceAccount(app, c), auth.WithOwner(object),
-		auth.WithAudiences("vault"), allowed, auth.WithTokenLifetime(20*time.Minute))
+	got, err := auth.GetAccessToken(t.Context(), &token.Provider{}, auth.WithServiceAccount(app, c),
+		auth.WithOwner(object), auth.WithAudiences("vault"), allowed, auth.WithTokenLifetime(20*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cl := claims(t, got); cl.Issuer != issuer.URL() || cl.Subject != "system:serviceaccount:tenant-a:app" || len(cl.Audience) != 1 || cl.Audience[0] != "vault" {
+	if cl := claims(t, got); cl.Issuer != issuer.URL() || cl.Subject != "system:serviceaccount:tenant-a:app" ||
+		len(cl.Audience) != 1 || cl.Audience[0] != "vault" {
 		t.Errorf("claims %+v", cl)
 	}
 	if d := got.GetDuration(); d > 20*time.Minute || d < 19*time.Minute {
@@ -68,7 +69,8 @@ func TestServiceAccountToken(t *testing.T) {
 func TestAudienceOfARemoteCluster(t *testing.T) {
 	_, c := newIssuer(t)
 	get := func(opts ...auth.Option) (auth.Token, error) {
-		return auth.GetAccessToken(t.Context(), &token.Provider{}, append(opts, auth.WithServiceAccount(app, c), auth.WithOwner(object))...)
+		return auth.GetAccessToken(t.Context(), &token.Provider{},
+			append(opts, auth.WithServiceAccount(app, c), auth.WithOwner(object))...)
 	}
 	got, err := get(auth.WithClusterAddress("https://cluster.example:6443"))
 	if err != nil {
@@ -83,7 +85,8 @@ func TestAudienceOfARemoteCluster(t *testing.T) {
 	if _, err := get(auth.WithAudiences("vault")); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("an audience that is not allowed: %v", err)
 	}
-	if _, err := get(auth.WithClusterAddress("https://issuer.example")); !errors.Is(err, auth.ErrDenied) || !strings.Contains(err.Error(), "API server") {
+	if _, err := get(auth.WithClusterAddress("https://issuer.example")); !errors.Is(err, auth.ErrDenied) ||
+		!strings.Contains(err.Error(), "API server") {
 		t.Errorf("the cluster's own address: %v", err)
 	}
 }
@@ -100,7 +103,8 @@ func writeToken(t *testing.T, issuer *cloudtest.Issuer, file, audience string) {
 	}
 }
 
-// The controller's own token comes from its file, as it is or as the way to another one.
+// The controller's own token comes from its file, as it is or as the way to
+// another one.
 func TestControllerToken(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")
@@ -119,13 +123,15 @@ func TestControllerToken(t *testing.T) {
 	if _, err := get(); !errors.Is(err, auth.ErrMisconfigured) || !strings.Contains(err.Error(), "WithClient") {
 		t.Errorf("another audience, no client: %v", err)
 	}
-	if got, err := get(auth.WithClient(c)); err != nil || claims(t, got).Audience[0] != "vault" || issuer.TokenRequests() != 1 {
+	if got, err := get(auth.WithClient(c)); err != nil || claims(t, got).Audience[0] != "vault" ||
+		issuer.TokenRequests() != 1 {
 		t.Errorf("another audience: %v, %d requests, %v", got, issuer.TokenRequests(), err)
 	}
 	if err := os.WriteFile(file, []byte("opaque-secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := get(auth.WithClient(c)); !errors.Is(err, auth.ErrMisconfigured) || strings.Contains(err.Error(), "opaque-secret") {
+	if _, err := get(auth.WithClient(c)); !errors.Is(err, auth.ErrMisconfigured) ||
+		strings.Contains(err.Error(), "opaque-secret") {
 		t.Errorf("not a token: %v", err)
 	}
 }
@@ -148,7 +154,8 @@ func TestConformance(t *testing.T) {
 				Cluster:    []auth.Option{auth.WithClusterAddress("https://cluster.example")},
 				Repository: "registry.example/team/app",
 				ForeignRepositories: []string{
-					"registry.example.evil.example/team/app", "evil-registry.example/app", "registry.example:5000/app", "https://registry.example/app"},
+					"registry.example.evil.example/team/app", "evil-registry.example/app", "registry.example:5000/app",
+					"https://registry.example/app"},
 				Secrets: func(t *testing.T, got auth.Token) []string {
 					revealed, err := token.Reveal(got)
 					if err != nil {
@@ -161,7 +168,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A real API server accepts the token for its audience, knows whose it is, and ends it with the pod that it is bound to.
+// A real API server accepts the token for its audience, knows whose it is, and
+// ends it with the pod that it is bound to.
 func TestRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	c, namespace := cluster.Client(), cluster.Namespace(t)
@@ -173,7 +181,8 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := auth.GetAccessToken(t.Context(), &token.Provider{}, auth.WithServiceAccount(client.ObjectKeyFromObject(sa), c),
+	got, err := auth.GetAccessToken(t.Context(), &token.Provider{},
+		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), c),
 		auth.WithOwner(cache.InvolvedObject{Namespace: namespace, Name: "b"}), auth.WithAudiences("vault"), allowed,
 		auth.WithBoundObject(authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: pod.UID}))
 	if err != nil {
@@ -184,7 +193,8 @@ func TestRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for audience, want := range map[string]bool{"vault": true, "other": false} {
-		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: revealed, Audiences: []string{audience}}}
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: revealed,
+			Audiences: []string{audience}}}
 		if err := c.Create(t.Context(), review); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +206,8 @@ func TestRealAPIServer(t *testing.T) {
 	}
 }
 
-// The controller's own token: one for each cluster, and never one that its receiver could use against the API server.
+// The controller's own token: one for each cluster, and never one that its
+// receiver could use against the API server.
 func TestControllerTokenForClusters(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")
@@ -208,7 +219,8 @@ func TestControllerTokenForClusters(t *testing.T) {
 	}
 	for address, audience := range map[string]string{
 		"https://a.example": "https://a.example", "https://b.example": "https://b.example",
-		// What is not a URL becomes one: the name of a service is not an audience that a tenant may pick this way.
+		// What is not a URL becomes one: the name of a service is not an
+		// audience that a tenant may pick this way.
 		"vault": "https://vault:443", "sts.amazonaws.com": "https://sts.amazonaws.com:443",
 	} {
 		if got, err := get(address); err != nil || claims(t, got).Audience[0] != audience {
@@ -230,7 +242,8 @@ func TestControllerTokenForClusters(t *testing.T) {
 	}
 }
 
-// The controller's own token goes where the system's roots prove who is there, not where an object brings the proof itself.
+// The controller's own token goes where the system's roots prove who is there,
+// not where an object brings the proof itself.
 func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")
@@ -249,7 +262,9 @@ func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	if err := get(owner, ca); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
-	if err := get(owner, ca, auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})); err != nil {
+	if err := get(owner, ca, auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool {
+		return true
+	}})); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,13 +10,17 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Registry is an artifact registry that trusts the cluster's token issuer, such as Zot with OpenID Connect.
+// Registry is an artifact registry that trusts the cluster's token issuer, such
+// as Zot with OpenID Connect.
 type Registry struct {
-	// Host is in the form of provider.RegistryHost: lower case, with the port unless that is 443. Calls refuse any other form.
+	// Host is in the form of provider.RegistryHost: lower case, with the port
+	// unless that is 443. Calls refuse any other form.
 	Host string
-	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences replaces it.
+	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences
+	// replaces it.
 	Audience string
-	// Username is the user name beside which the token is the password. Empty: the token is a bearer token.
+	// Username is the user name beside which the token is the password. Empty:
+	// the token is a bearer token.
 	Username string
 }
 
@@ -56,7 +60,8 @@ func (p *Provider) OwnsRegistry(string) bool { return p.checkRegistries() != nil
 
 // ParseArtifactRepository accepts repositories in [Provider.Registries]. The
 // credentials depend on the host and on the user name.
-func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (registryInput string, err error) {
+func (p *Provider) ParseArtifactRepository(artifactRepository string,
+	_ *provider.Options) (registryInput string, err error) {
 	if err := p.checkRegistries(); err != nil {
 		return "", err
 	}
@@ -75,8 +80,9 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provide
 	return host + " " + registry.Username, nil
 }
 
-// registry compares hosts whole. The list is the controller's, because a server that receives a token can use it at every other
-// server that accepts the same audience.
+// registry compares hosts whole. The list is the controller's, because a server
+// that receives a token can use it at every other server that accepts the same
+// audience.
 func (p *Provider) registry(host string) (Registry, bool) {
 	for _, r := range p.Registries {
 		if r.Host == host {
@@ -86,8 +92,10 @@ func (p *Provider) registry(host string) (Registry, bool) {
 	return Registry{}, false
 }
 
-// GetAccessTokenOptionsForArtifactRepository returns the registry's audience unless the caller chose one.
-func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string, opts *provider.Options) ([]provider.Option, error) {
+// GetAccessTokenOptionsForArtifactRepository returns the registry's audience
+// unless the caller chose one.
+func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput string,
+	opts *provider.Options) ([]provider.Option, error) {
 	if len(opts.Audiences) > 0 {
 		return nil, nil
 	}
@@ -97,8 +105,10 @@ func (p *Provider) GetAccessTokenOptionsForArtifactRepository(registryInput stri
 	return []provider.Option{func(o *provider.Options) { o.Audiences = audiences }}, nil
 }
 
-// NewArtifactRegistryCredentials returns the token as bearer, or as password beside the registry's user name.
-func (*Provider) NewArtifactRegistryCredentials(_ context.Context, registryInput string, accessToken auth.Token, _ *provider.Options,
+// NewArtifactRegistryCredentials returns the token as bearer, or as password
+// beside the registry's user name.
+func (*Provider) NewArtifactRegistryCredentials(_ context.Context, registryInput string, accessToken auth.Token,
+	_ *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	token, err := FromToken(accessToken)
 	if err != nil {

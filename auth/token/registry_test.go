@@ -31,7 +31,8 @@ const (
 	basicChallenge  = `Basic realm="registry"`
 )
 
-// guarded is a registry that trusts the issuer's ServiceAccount tokens, as bearer or as password of the user "token".
+// guarded is a registry that trusts the issuer's ServiceAccount tokens, as
+// bearer or as password of the user "token".
 type guarded struct {
 	inner     http.Handler
 	issuer    *cloudtest.Issuer
@@ -78,15 +79,19 @@ func keychain(t *testing.T, provider *token.Provider, opts ...auth.Option) *auth
 	return auth.NewKeychain(providers, opts...)
 }
 
-// A registry that trusts the cluster's issuer takes pushes and pulls with the ServiceAccount's token.
+// A registry that trusts the cluster's issuer takes pushes and pulls with the
+// ServiceAccount's token.
 func TestRegistryThatTrustsTheIssuer(t *testing.T) {
 	for mode, tc := range map[string]struct {
 		registry token.Registry
 		server   guarded
 	}{
-		"bearer with the host as audience": {token.Registry{Host: registryHost}, guarded{audience: registryHost, challenge: bearerChallenge}},
-		"bearer with an audience":          {token.Registry{Host: registryHost, Audience: "zot"}, guarded{audience: "zot", challenge: bearerChallenge}},
-		"bearer after a Basic challenge":   {token.Registry{Host: registryHost}, guarded{audience: registryHost, challenge: basicChallenge}},
+		"bearer with the host as audience": {token.Registry{Host: registryHost},
+			guarded{audience: registryHost, challenge: bearerChallenge}},
+		"bearer with an audience": {token.Registry{Host: registryHost, Audience: "zot"},
+			guarded{audience: "zot", challenge: bearerChallenge}},
+		"bearer after a Basic challenge": {token.Registry{Host: registryHost},
+			guarded{audience: registryHost, challenge: basicChallenge}},
 		"password beside a user name": {token.Registry{Host: registryHost, Username: "token"},
 			guarded{audience: registryHost, password: true, challenge: basicChallenge}},
 	} {
@@ -101,8 +106,10 @@ func TestRegistryThatTrustsTheIssuer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			opts := []remote.Option{remote.WithTransport(to), remote.WithContext(t.Context()), remote.WithAuthFromKeychain(keychain(t,
-				&token.Provider{Registries: []token.Registry{tc.registry}}, auth.WithServiceAccount(app, c), auth.WithCache(testenv.Cache(t), object)))}
+			opts := []remote.Option{remote.WithTransport(to), remote.WithContext(t.Context()),
+				remote.WithAuthFromKeychain(keychain(t,
+					&token.Provider{Registries: []token.Registry{tc.registry}}, auth.WithServiceAccount(app, c),
+					auth.WithCache(testenv.Cache(t), object)))}
 			if err := remote.Write(ref, image, opts...); err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +152,8 @@ func TestRegistryRefusesTokens(t *testing.T) {
 	}
 }
 
-// A tenant who names a registry of its own gets no token sent there, whatever the host looks like.
+// A tenant who names a registry of its own gets no token sent there, whatever
+// the host looks like.
 func TestRegistriesThatTheControllerDoesNotAllow(t *testing.T) {
 	issuer, c := newIssuer(t)
 	provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example"}, {Host: "registry.example:5000"}}}
@@ -155,13 +163,15 @@ func TestRegistriesThatTheControllerDoesNotAllow(t *testing.T) {
 	} {
 		t.Run(repository, func(t *testing.T) {
 			for kind, p := range map[string]*token.Provider{"a list": provider, "no list": {}} {
-				_, err := auth.GetArtifactRegistryCredentials(t.Context(), p, repository, auth.WithServiceAccount(app, c), auth.WithOwner(object))
+				_, err := auth.GetArtifactRegistryCredentials(t.Context(), p, repository, auth.WithServiceAccount(app, c),
+					auth.WithOwner(object))
 				if !errors.Is(err, auth.ErrMisconfigured) {
 					t.Errorf("%s: got %v", kind, err)
 				}
 			}
 			host, _, _ := strings.Cut(repository, "/")
-			if got, err := keychain(t, provider, auth.WithServiceAccount(app, c), auth.WithOwner(object)).Resolve(resource(host)); err != nil || got != authn.Anonymous {
+			if got, err := keychain(t, provider, auth.WithServiceAccount(app, c),
+				auth.WithOwner(object)).Resolve(resource(host)); err != nil || got != authn.Anonymous {
 				t.Errorf("the keychain returns %v, %v", got, err)
 			}
 		})
@@ -171,17 +181,20 @@ func TestRegistriesThatTheControllerDoesNotAllow(t *testing.T) {
 	}
 }
 
-// A Host that would match no registry is reported, also by a keychain, which would otherwise return anonymous access.
+// A Host that would match no registry is reported, also by a keychain, which
+// would otherwise return anonymous access.
 func TestHostThatIsNotCanonical(t *testing.T) {
 	issuer, c := newIssuer(t)
 	opts := []auth.Option{auth.WithServiceAccount(app, c), auth.WithOwner(object)}
-	for _, host := range []string{"https://zot.example", "zot.example/", "zot.example/team", "hunter2@zot.example", "ZOT.example", "zot.example:443", ""} {
+	for _, host := range []string{"https://zot.example", "zot.example/", "zot.example/team", "hunter2@zot.example",
+		"ZOT.example", "zot.example:443", ""} {
 		t.Run(host, func(t *testing.T) {
 			provider := &token.Provider{Registries: []token.Registry{{Host: "first.example"}, {Host: host}}}
 			_, accessToken := auth.GetAccessToken(t.Context(), provider, append(opts, auth.WithAudiences("vault"), allowed)...)
 			_, credentials := auth.GetArtifactRegistryCredentials(t.Context(), provider, "zot.example/app", opts...)
 			_, resolved := keychain(t, provider, opts...).Resolve(resource("zot.example"))
-			for call, err := range map[string]error{"access token": accessToken, "credentials": credentials, "keychain": resolved} {
+			for call, err := range map[string]error{"access token": accessToken, "credentials": credentials,
+				"keychain": resolved} {
 				testenv.CheckError(t, err, auth.ErrMisconfigured)
 				_, shown, _ := strings.Cut(host, "hunter2")
 				if text := fmt.Sprint(err); !strings.Contains(text, shown) || strings.Contains(text, "hunter2") {

@@ -11,14 +11,16 @@ import (
 // summary makes the type that embeds it print as a redacted summary.
 type summary = redact.Summary
 
-// Token is a ServiceAccount token. It is immutable and prints as a redacted summary.
+// Token is a ServiceAccount token. It is immutable and prints as a redacted
+// summary.
 type Token struct {
 	summary
 	jwt       redact.Secret
 	expiresAt time.Time
 }
 
-// Reveal returns the JWT, for the Authorization header of the service that it is meant for.
+// Reveal returns the JWT, for the Authorization header of the service that it
+// is meant for.
 func (t *Token) Reveal() string { return t.jwt.Reveal() }
 
 // ExpiresAt returns the time at which the token expires.

@@ -42,7 +42,8 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-// environment is a hub with an inventory, and a cluster in it that accepts the hub's tokens and those of EKS.
+// environment is a hub with an inventory, and a cluster in it that accepts the
+// hub's tokens and those of EKS.
 type environment struct {
 	hub, spoke *kubetest.Cluster
 	inventory  client.Client
@@ -80,14 +81,16 @@ func (w *environment) write(t *testing.T, name string, content []byte) (path str
 func (w *environment) build(t *testing.T) {
 	t.Helper()
 	w.wid = filepath.Join(w.home, "wid")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", w.wid, "./cmd/wid") //nolint:gosec // the program under test
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", w.wid,
+		"./cmd/wid") //nolint:gosec // the program under test
 	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
 
-// startSpoke has the API server listen behind an address that is known before it starts.
+// startSpoke has the API server listen behind an address that is known before
+// it starts.
 func (w *environment) startSpoke(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,7 +100,8 @@ func (w *environment) startSpoke(t *testing.T) {
 	webhook := httptest.NewServer(http.HandlerFunc(w.review))
 	t.Cleanup(webhook.Close)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"], config.Contexts["c"], config.CurrentContext = &clientcmdapi.Cluster{Server: webhook.URL}, &clientcmdapi.Context{Cluster: "c"}, "c"
+	config.Clusters["c"], config.Contexts["c"], config.CurrentContext = &clientcmdapi.Cluster{Server: webhook.URL},
+		&clientcmdapi.Context{Cluster: "c"}, "c"
 	content, err := clientcmd.Write(*config)
 	w.must(t, err)
 	w.spoke = kubetest.StartNew(t,
@@ -112,9 +116,10 @@ func (w *environment) startSpoke(t *testing.T) {
 	w.must(t, err)
 	go forward(listener, server.Host)
 	for _, user := range []string{"hub:system:serviceaccount:" + namespace + ":app", roleARN} {
-		w.must(t, w.spoke.Client().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "app-"},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}))
+		w.must(t,
+			w.spoke.Client().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "app-"},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}))
 	}
 }
 
@@ -148,17 +153,21 @@ func (w *environment) review(rw http.ResponseWriter, r *http.Request) {
 	}
 	_, id, err := w.cloud.AWS().VerifyEKSToken(prodARN, review.Spec.Token)
 	review.Spec = authenticationv1.TokenReviewSpec{}
-	review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil, User: authenticationv1.UserInfo{Username: id.RoleARN}}
+	review.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil,
+		User: authenticationv1.UserInfo{Username: id.RoleARN}}
 	rw.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(rw).Encode(review) // the API server notices
 }
 
-// fillHub installs the inventory's CustomResourceDefinitions and a ServiceAccount.
+// fillHub installs the inventory's CustomResourceDefinitions and a
+// ServiceAccount.
 func (w *environment) fillHub(t *testing.T) {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-inventory-api").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"sigs.k8s.io/cluster-inventory-api").Output()
 	w.must(t, err)
-	_, err = envtest.InstallCRDs(w.hub.Config(), envtest.CRDInstallOptions{Paths: []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases")}})
+	_, err = envtest.InstallCRDs(w.hub.Config(),
+		envtest.CRDInstallOptions{Paths: []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases")}})
 	w.must(t, err)
 	known := runtime.NewScheme()
 	w.must(t, scheme.AddToScheme(known))
@@ -167,8 +176,10 @@ func (w *environment) fillHub(t *testing.T) {
 	w.must(t, err)
 	w.must(t, w.inventory.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	for _, name := range []string{"app", "other"} {
-		w.must(t, w.inventory.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-			Annotations: map[string]string{aws.RoleARNAnnotation: roleARN}}}))
+		w.must(t,
+			w.inventory.Create(t.Context(),
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+					Annotations: map[string]string{aws.RoleARNAnnotation: roleARN}}}))
 	}
 }
 
@@ -176,12 +187,14 @@ func (w *environment) fillHub(t *testing.T) {
 func (w *environment) setCloud(t *testing.T) {
 	t.Helper()
 	w.cloud.AWS().AddOIDCProvider(account, w.hub.IssuerURL(), w.hub.IssuerClient(t), aws.DefaultAudience)
-	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.hub.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
+	w.cloud.AWS().SetRole(roleARN,
+		cloudtest.Trust{Issuer: w.hub.IssuerURL(), Subjects: []string{"system:serviceaccount:" + namespace + ":app"}})
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: w.address, CA: w.spoke.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
 	env, err := w.cloud.ProxyEnv(w.home)
 	w.must(t, err)
-	for _, entry := range append(env, "HOME="+w.home, "XDG_CACHE_HOME=", "KUBECONFIG=/nonexistent", "AWS_EC2_METADATA_DISABLED=true") {
+	for _, entry := range append(env, "HOME="+w.home, "XDG_CACHE_HOME=", "KUBECONFIG=/nonexistent",
+		"AWS_EC2_METADATA_DISABLED=true") {
 		name, value, _ := strings.Cut(entry, "=")
 		t.Setenv(name, value)
 	}
@@ -189,7 +202,8 @@ func (w *environment) setCloud(t *testing.T) {
 
 // cluster is the spoke as an author describes it.
 func (w *environment) cluster(extensions ...clientcmdv1.NamedExtension) clientcmdv1.Cluster {
-	return clientcmdv1.Cluster{Server: w.address, CertificateAuthorityData: w.spoke.Config().CAData, Extensions: extensions}
+	return clientcmdv1.Cluster{Server: w.address, CertificateAuthorityData: w.spoke.Config().CAData,
+		Extensions: extensions}
 }
 
 func extension(name, content string) clientcmdv1.NamedExtension {
@@ -200,7 +214,8 @@ func clusterName(name string) clientcmdv1.NamedExtension {
 	return extension("client.authentication.k8s.io/exec", `{"clusterName":"`+name+`"}`)
 }
 
-// eavesdropper is the server of a hostile author. It keeps the tokens that it gets.
+// eavesdropper is the server of a hostile author. It keeps the tokens that it
+// gets.
 type eavesdropper struct {
 	*httptest.Server
 	mu      sync.Mutex

@@ -26,7 +26,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// providers reads the file of a controller as docs/clusterprofile.md has it, with the paths and names of this environment.
+// providers reads the file of a controller as docs/clusterprofile.md has it,
+// with the paths and names of this environment.
 func (w *environment) providers(t *testing.T, edit func(provider *access.Provider)) *access.Config {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "clusterprofile.md"))
@@ -50,7 +51,8 @@ func (w *environment) providers(t *testing.T, edit func(provider *access.Provide
 	return config
 }
 
-// publish writes a ClusterProfile and returns what the API server has kept of it.
+// publish writes a ClusterProfile and returns what the API server has kept of
+// it.
 func (w *environment) publish(t *testing.T, status v1alpha1.ClusterProfileStatus) *v1alpha1.ClusterProfile {
 	t.Helper()
 	profile := &v1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "spoke-"},
@@ -75,7 +77,8 @@ func listNamespaces(ctx context.Context, config *rest.Config) error {
 	return c.List(ctx, &corev1.NamespaceList{})
 }
 
-// eventually waits for the API server to get the issuer's keys, which it does in the background.
+// eventually waits for the API server to get the issuer's keys, which it does
+// in the background.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
@@ -97,7 +100,8 @@ func TestClusterProfiles(t *testing.T) {
 	t.Run("arguments of another cluster", w.tryArgumentsOfAnotherCluster)
 }
 
-// The unmodified library runs wid, and a real API server accepts the credential. clusterprofile.GetConfig reaches the same clusters.
+// The unmodified library runs wid, and a real API server accepts the
+// credential. clusterprofile.GetConfig reaches the same clusters.
 func (w *environment) tryInventory(t *testing.T) {
 	kube, err := client.New(w.hub.Config(), client.Options{})
 	w.must(t, err)
@@ -121,15 +125,18 @@ func (w *environment) tryInventory(t *testing.T) {
 				provider = &aws.Provider{}
 			}
 			config, err := clusterprofile.GetConfig(t.Context(), provider, &found.Cluster,
-				auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, kube), auth.WithSTSRegion("eu-central-1"),
-				auth.WithHTTPClient(w.cloud.Client()), auth.WithOwner(cache.InvolvedObject{Kind: "ClusterProfile", Namespace: profile.Namespace, Name: profile.Name}))
+				auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, kube),
+				auth.WithSTSRegion("eu-central-1"),
+				auth.WithHTTPClient(w.cloud.Client()),
+				auth.WithOwner(cache.InvolvedObject{Kind: "ClusterProfile", Namespace: profile.Namespace, Name: profile.Name}))
 			w.must(t, err)
 			w.must(t, listNamespaces(t.Context(), config))
 		})
 	}
 }
 
-// A hostile author writes what the API server admits. No server of his gets a credential that another cluster accepts.
+// A hostile author writes what the API server admits. No server of his gets a
+// credential that another cluster accepts.
 func (w *environment) tryHostileProfiles(t *testing.T) {
 	evil := newEavesdropper(t)
 	evilCA := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: evil.Certificate().Raw})
@@ -146,9 +153,14 @@ func (w *environment) tryHostileProfiles(t *testing.T) {
 		"EKS, insecure": accessBy("eks", edited(func(c *clientcmdv1.Cluster) {
 			c.Server, c.CertificateAuthorityData, c.InsecureSkipTLSVerify = evil.URL, nil, true
 		}, clusterName(prodARN))),
-		"EKS, foreign CA and proxy":    accessBy("eks", edited(func(c *clientcmdv1.Cluster) { c.CertificateAuthorityData, c.ProxyURL = evilCA, evil.URL }, clusterName(prodARN))),
-		"generic, foreign CA, proxy":   accessBy("generic", edited(func(c *clientcmdv1.Cluster) { c.CertificateAuthorityData, c.ProxyURL = evilCA, evil.URL })),
-		"another provider's extension": accessBy("eks", edited(elsewhere, extension("client.authentication.k8s.io/exec", `{"clusterName":{"cluster":"prod"}}`))),
+		"EKS, foreign CA and proxy": accessBy("eks", edited(func(c *clientcmdv1.Cluster) {
+			c.CertificateAuthorityData, c.ProxyURL = evilCA, evil.URL
+		}, clusterName(prodARN))),
+		"generic, foreign CA, proxy": accessBy("generic", edited(func(c *clientcmdv1.Cluster) {
+			c.CertificateAuthorityData, c.ProxyURL = evilCA, evil.URL
+		})),
+		"another provider's extension": accessBy("eks",
+			edited(elsewhere, extension("client.authentication.k8s.io/exec", `{"clusterName":{"cluster":"prod"}}`))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := w.providers(t, nil).BuildConfigFromCP(w.publish(t, status))
@@ -177,11 +189,15 @@ func (w *environment) tryHostileProfiles(t *testing.T) {
 	})
 }
 
-// With Replace, the author sets variables of wid. The flag --no-environment has wid ignore its own.
+// With Replace, the author sets variables of wid. The flag --no-environment has
+// wid ignore its own.
 func (w *environment) tryVariables(t *testing.T) {
-	profile := w.publish(t, accessBy("generic", w.cluster(extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-envs",
-		`{"WID_AUDIENCE":"fleet","WID_PROXY_URL":"http://127.0.0.1:1","WID_TOKEN_FILE":"/nonexistent"}`))))
-	config, err := w.providers(t, func(p *access.Provider) { p.ProfileSourcedEnvVarsPolicy = access.ProfileSourcedEnvVarsPolicyReplace }).BuildConfigFromCP(profile)
+	profile := w.publish(t,
+		accessBy("generic", w.cluster(extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-envs",
+			`{"WID_AUDIENCE":"fleet","WID_PROXY_URL":"http://127.0.0.1:1","WID_TOKEN_FILE":"/nonexistent"}`))))
+	config, err := w.providers(t, func(p *access.Provider) {
+		p.ProfileSourcedEnvVarsPolicy = access.ProfileSourcedEnvVarsPolicyReplace
+	}).BuildConfigFromCP(profile)
 	w.must(t, err)
 	if len(config.ExecProvider.Env) != 3 {
 		t.Fatalf("the library does not pass the variables: %q", config.ExecProvider.Env)
@@ -189,17 +205,22 @@ func (w *environment) tryVariables(t *testing.T) {
 	w.must(t, listNamespaces(t.Context(), config))
 }
 
-// With Append, a Config that serves two clusters hands the arguments of the first to the second. Wid refuses them.
+// With Append, a Config that serves two clusters hands the arguments of the
+// first to the second. Wid refuses them.
 func (w *environment) tryArgumentsOfAnotherCluster(t *testing.T) {
 	fresh := func() *access.Config {
 		return w.providers(t, func(provider *access.Provider) {
 			provider.ProfileSourcedCLIArgsPolicy = access.ProfileSourcedCLIArgsPolicyAppend
-			provider.ExecConfig.Args = slices.DeleteFunc(provider.ExecConfig.Args, func(arg string) bool { return strings.HasPrefix(arg, "--service-account=") })
+			provider.ExecConfig.Args = slices.DeleteFunc(provider.ExecConfig.Args, func(arg string) bool {
+				return strings.HasPrefix(arg, "--service-account=")
+			})
 		})
 	}
-	profile := func(account string) *v1alpha1.ClusterProfile { // not published: the CustomResourceDefinition admits objects only
+	// not published: the CustomResourceDefinition admits objects only
+	profile := func(account string) *v1alpha1.ClusterProfile {
 		return &v1alpha1.ClusterProfile{Status: accessBy("generic", w.cluster(
-			extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-args", `["--service-account=`+namespace+"/"+account+`"]`)))}
+			extension("clusterprofiles.multicluster.x-k8s.io/exec/additional-args",
+				`["--service-account=`+namespace+"/"+account+`"]`)))}
 	}
 	config, err := fresh().BuildConfigFromCP(profile("app"))
 	w.must(t, err)

@@ -38,15 +38,18 @@ const (
 	subject  = "system:serviceaccount:tenant-a:app"
 )
 
-// trusting is the server's example storage, which in addition trusts the tokens of a cluster for token exchange.
+// trusting is the server's example storage, which in addition trusts the tokens
+// of a cluster for token exchange.
 type trusting struct {
 	*storage.Storage
 	issuer   *cloudtest.Issuer
 	audience string
 }
 
-// VerifyExchangeSubjectToken is what the server asks about tokens that are not its own.
-func (s *trusting) VerifyExchangeSubjectToken(ctx context.Context, token string, kind oidc.TokenType) (string, string, map[string]any, error) {
+// VerifyExchangeSubjectToken is what the server asks about tokens that are not
+// its own.
+func (s *trusting) VerifyExchangeSubjectToken(ctx context.Context, token string,
+	kind oidc.TokenType) (string, string, map[string]any, error) {
 	if kind != oidc.JWTTokenType {
 		return "", "", nil, errors.New("not a JWT")
 	}
@@ -80,7 +83,8 @@ func (s *trusting) keys(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	return keys, json.NewDecoder(resp.Body).Decode(keys)
 }
 
-// GetKeyByIDAndClientID is what the server asks about assertions. The client is the issuer of the token.
+// GetKeyByIDAndClientID is what the server asks about assertions. The client is
+// the issuer of the token.
 func (s *trusting) GetKeyByIDAndClientID(ctx context.Context, keyID, clientID string) (*jose.JSONWebKey, error) {
 	keys, err := s.keys(ctx)
 	if err != nil {
@@ -94,19 +98,22 @@ func (s *trusting) GetKeyByIDAndClientID(ctx context.Context, keyID, clientID st
 	return nil, oidc.ErrInvalidGrant().WithDescription("the key of the assertion is unknown")
 }
 
-// federated is the server for assertions of ServiceAccounts, whose issuer is not their subject.
+// federated is the server for assertions of ServiceAccounts, whose issuer is
+// not their subject.
 type federated struct{ *op.Provider }
 
 func (f *federated) JWTProfileVerifier(ctx context.Context) *op.JWTProfileVerifier {
-	return op.NewJWTProfileVerifier(f.Storage(), op.IssuerFromContext(ctx), time.Hour, time.Second, op.SubjectCheck(func(request *oidc.JWTTokenRequest) error {
-		if request.Subject != subject {
-			return oidc.ErrInvalidGrant().WithDescription("subject %s is not allowed", request.Subject)
-		}
-		return nil
-	}))
+	return op.NewJWTProfileVerifier(f.Storage(), op.IssuerFromContext(ctx), time.Hour, time.Second,
+		op.SubjectCheck(func(request *oidc.JWTTokenRequest) error {
+			if request.Subject != subject {
+				return oidc.ErrInvalidGrant().WithDescription("subject %s is not allowed", request.Subject)
+			}
+			return nil
+		}))
 }
 
-// ServeHTTP takes assertions, for which the server's own handler requires that a client is its own issuer.
+// ServeHTTP takes assertions, for which the server's own handler requires that
+// a client is its own issuer.
 func (f *federated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("grant_type") == string(oidc.GrantTypeBearer) {
 		op.JWTProfile(w, r, f)
@@ -115,11 +122,13 @@ func (f *federated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.Provider.ServeHTTP(w, r)
 }
 
-func (s *trusting) VerifyExchangeActorToken(ctx context.Context, token string, kind oidc.TokenType) (string, string, map[string]any, error) {
+func (s *trusting) VerifyExchangeActorToken(ctx context.Context, token string,
+	kind oidc.TokenType) (string, string, map[string]any, error) {
 	return s.VerifyExchangeSubjectToken(ctx, token, kind)
 }
 
-// ValidateTokenExchangeRequest is the server's policy: one ServiceAccount, some scopes.
+// ValidateTokenExchangeRequest is the server's policy: one ServiceAccount, some
+// scopes.
 func (s *trusting) ValidateTokenExchangeRequest(_ context.Context, request op.TokenExchangeRequest) error {
 	if request.GetExchangeSubject() != subject {
 		return oidc.ErrInvalidGrant().WithDescription("subject %s is not allowed", request.GetExchangeSubject())
@@ -137,13 +146,16 @@ func (s *trusting) ValidateTokenExchangeRequest(_ context.Context, request op.To
 	return nil
 }
 
-// SetUserinfoFromTokenExchangeRequest knows no users: subjects are ServiceAccounts.
-func (s *trusting) SetUserinfoFromTokenExchangeRequest(_ context.Context, info *oidc.UserInfo, request op.TokenExchangeRequest) error {
+// SetUserinfoFromTokenExchangeRequest knows no users: subjects are
+// ServiceAccounts.
+func (s *trusting) SetUserinfoFromTokenExchangeRequest(_ context.Context, info *oidc.UserInfo,
+	request op.TokenExchangeRequest) error {
 	info.Subject = request.GetSubject()
 	return nil
 }
 
-func (s *trusting) GetPrivateClaimsFromTokenExchangeRequest(context.Context, op.TokenExchangeRequest) (map[string]any, error) {
+func (s *trusting) GetPrivateClaimsFromTokenExchangeRequest(context.Context,
+	op.TokenExchangeRequest) (map[string]any, error) {
 	return nil, nil
 }
 
@@ -158,7 +170,9 @@ func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	issuer := testenv.Issuer(t)
 	var handler http.Handler
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
 	storage.RegisterClients(storage.WebClient(clientID, secret))
 	store := &trusting{storage.NewStorage(storage.NewUserStore(server.URL)), issuer, server.URL}
@@ -178,7 +192,8 @@ func newEnvironment(t *testing.T) *environment {
 	return &environment{server, issuer, issuer.Client(account("tenant-a"), account("tenant-b")), store}
 }
 
-func (w *environment) get(t *testing.T, p *exchange.Provider, namespace string, opts ...auth.Option) (*exchange.Token, error) {
+func (w *environment) get(t *testing.T, p *exchange.Provider, namespace string,
+	opts ...auth.Option) (*exchange.Token, error) {
 	t.Helper()
 	token, err := auth.GetAccessToken(t.Context(), p, append(opts,
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
@@ -194,8 +209,9 @@ func secretOf(s string) exchange.SecretFunc {
 	return func(context.Context) (string, error) { return s, nil }
 }
 
-// The server issues an access token, and an ID token that names the ServiceAccount. (Its example storage cannot look up access
-// tokens whose subject holds a colon, so userinfo is not asked.)
+// The server issues an access token, and an ID token that names the
+// ServiceAccount. (Its example storage cannot look up access tokens whose
+// subject holds a colon, so userinfo is not asked.)
 func TestZitadel(t *testing.T) {
 	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.server.URL, Client: exchange.ClientSecretBasic(clientID, secretOf(secret))}
@@ -218,14 +234,15 @@ func TestZitadel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var claims jwt.Claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil || claims.Subject != subject || claims.Issuer != w.server.URL ||
-		id.Type() != "N_A" || id.GetDuration() <= 0 {
+	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil || claims.Subject != subject ||
+		claims.Issuer != w.server.URL || id.Type() != "N_A" || id.GetDuration() <= 0 {
 		t.Errorf("%v: %+v, %v", id, claims, err)
 	}
 }
 
-// The server takes the token as assertion (RFC 7523, section 2.1). It calls a wrong audience a failure of its own (server_error),
-// which the library has to believe.
+// The server takes the token as assertion (RFC 7523, section 2.1). It calls a
+// wrong audience a failure of its own (server_error), which the library has to
+// believe.
 func TestZitadelAssertions(t *testing.T) {
 	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer}
@@ -243,7 +260,8 @@ func TestZitadelAssertions(t *testing.T) {
 		want      string
 	}{
 		"another tenant": {p, "tenant-b", auth.ErrDenied, "subject system:serviceaccount:tenant-b:app is not allowed"},
-		"another audience": {&exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer, KubernetesAudience: "vault"},
+		"another audience": {&exchange.Provider{IssuerURL: w.server.URL, Grant: exchange.GrantJWTBearer,
+			KubernetesAudience: "vault"},
 			"tenant-a", auth.ErrUnavailable, "audience is not valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,18 +282,25 @@ func TestZitadelRefuses(t *testing.T) {
 		reason    provider.Reason
 		want      string
 	}{
-		"another tenant": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic}, "tenant-b", nil, auth.ErrDenied, "invalid_grant"},
-		"another secret": {&exchange.Provider{IssuerURL: w.server.URL, Client: exchange.ClientSecretBasic(clientID, secretOf("wrong-secret"))},
+		"another tenant": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic}, "tenant-b", nil, auth.ErrDenied,
+			"invalid_grant"},
+		"another secret": {&exchange.Provider{IssuerURL: w.server.URL,
+			Client: exchange.ClientSecretBasic(clientID, secretOf("wrong-secret"))},
 			"tenant-a", nil, auth.ErrMisconfigured, "invalid_client"},
-		"another audience": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic, KubernetesAudience: "vault"}, "tenant-a", nil, auth.ErrDenied, "invalid_request"},
-		"less scope":       {&exchange.Provider{IssuerURL: w.server.URL, Client: basic}, "tenant-a", []string{"openid", "admin"}, auth.ErrDenied, `did not grant the scope "admin"`},
-		"a type that it cannot issue": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic, RequestedTokenType: "urn:example:other"},
+		"another audience": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic, KubernetesAudience: "vault"},
+			"tenant-a", nil, auth.ErrDenied, "invalid_request"},
+		"less scope": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic}, "tenant-a",
+			[]string{"openid", "admin"}, auth.ErrDenied, `did not grant the scope "admin"`},
+		"a type that it cannot issue": {&exchange.Provider{IssuerURL: w.server.URL, Client: basic,
+			RequestedTokenType: "urn:example:other"},
 			"tenant-a", nil, auth.ErrDenied, "requested_token_type is not supported"},
-		"another issuer": {&exchange.Provider{IssuerURL: w.server.URL + "/", Client: basic}, "tenant-a", nil, auth.ErrMisconfigured, "exactly"},
+		"another issuer": {&exchange.Provider{IssuerURL: w.server.URL + "/", Client: basic}, "tenant-a", nil,
+			auth.ErrMisconfigured, "exactly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.get(t, tc.provider, tc.namespace, auth.WithScopes(tc.scopes...))
-			if !errors.Is(err, tc.reason) || !strings.Contains(fmt.Sprint(err), tc.want) || strings.Contains(err.Error(), "eyJ") {
+			if !errors.Is(err, tc.reason) || !strings.Contains(fmt.Sprint(err), tc.want) ||
+				strings.Contains(err.Error(), "eyJ") {
 				t.Errorf("got %v, want %s with %s", err, tc.reason, tc.want)
 			}
 		})

@@ -60,14 +60,16 @@ func NewRequest(ctx context.Context, endpoint string, form url.Values) (*http.Re
 	return req, nil
 }
 
-// Answer is a success or an error of a token endpoint. A member that is missing or no string is empty.
+// Answer is a success or an error of a token endpoint. A member that is missing
+// or no string is empty.
 type Answer struct {
 	AccessToken, TokenType, IssuedTokenType string
 	Scope                                   *string // nil: the answer does not say
-	// ExpiresIn is in seconds: zero if the answer does not say, negative if it is malformed or not positive, and perhaps
-	// infinite.
+	// ExpiresIn is in seconds: zero if the answer does not say, negative if it
+	// is malformed or not positive, and perhaps infinite.
 	ExpiresIn float64
-	// Failed reports whether there is an error. Its Code is empty if it is no string.
+	// Failed reports whether there is an error. Its Code is empty if it is no
+	// string.
 	Failed            bool
 	Code, Description string
 }
@@ -80,8 +82,10 @@ func ParseAnswer(body []byte) (Answer, error) {
 
 // ReadAnswer reads the members of an answer.
 func ReadAnswer(o exactjson.Object) Answer {
-	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"), IssuedTokenType: o.Text("issued_token_type"),
-		Failed: o.Has("error"), Code: o.Text("error"), Description: o.Text("error_description"), ExpiresIn: o.Seconds("expires_in")}
+	a := Answer{AccessToken: o.Text("access_token"), TokenType: o.Text("token_type"),
+		IssuedTokenType: o.Text("issued_token_type"),
+		Failed:          o.Has("error"), Code: o.Text("error"), Description: o.Text("error_description"),
+		ExpiresIn: o.Seconds("expires_in")}
 	if scope := (*string)(nil); json.Unmarshal(o["scope"], &scope) == nil {
 		a.Scope = scope
 	}
@@ -102,12 +106,14 @@ func CheckToken(value string) error {
 	return nil
 }
 
-// ValidScope accepts a scope-token of RFC 6749, section 3.3. A blank would make two scopes of one.
+// ValidScope accepts a scope-token of RFC 6749, section 3.3. A blank would make
+// two scopes of one.
 func ValidScope(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, unprintable) && !strings.ContainsAny(s, `"\`)
 }
 
-// AbsoluteURI accepts resources of RFC 8707, section 2, and token types of RFC 8693, section 3.
+// AbsoluteURI accepts resources of RFC 8707, section 2, and token types of RFC
+// 8693, section 3.
 func AbsoluteURI(s string) bool {
 	if strings.Contains(s, "#") || strings.ContainsFunc(s, unprintable) {
 		return false

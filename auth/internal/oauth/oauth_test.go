@@ -29,7 +29,8 @@ func TestExchange(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if req.Method != "POST" || req.URL.String() != "https://sts.example/token?v=1" ||
-		req.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || req.Header.Get("Accept") != "application/json" {
+		req.Header.Get("Content-Type") != "application/x-www-form-urlencoded" ||
+		req.Header.Get("Accept") != "application/json" {
 		t.Errorf("got %s %s %v", req.Method, req.URL, req.Header)
 	}
 }
@@ -42,11 +43,12 @@ func TestParseAnswer(t *testing.T) {
 	}{
 		"whole": {`{"access_token":"x","token_type":"Bearer","issued_token_type":"i","scope":"r w","expires_in":60}`,
 			oauth.Answer{AccessToken: "x", TokenType: "Bearer", IssuedTokenType: "i", Scope: &scope, ExpiresIn: 60}},
-		"nothing":             {`{}`, oauth.Answer{}},
-		"null members":        {`{"access_token":null,"scope":null,"expires_in":null,"error":null}`, oauth.Answer{}},
-		"capitals":            {`{"ACCESS_TOKEN":"x"}`, oauth.Answer{}},
-		"no strings":          {`{"access_token":1,"token_type":{},"scope":[]}`, oauth.Answer{}},
-		"error":               {`{"error":"c","error_description":"d"}`, oauth.Answer{Failed: true, Code: "c", Description: "d"}},
+		"nothing":      {`{}`, oauth.Answer{}},
+		"null members": {`{"access_token":null,"scope":null,"expires_in":null,"error":null}`, oauth.Answer{}},
+		"capitals":     {`{"ACCESS_TOKEN":"x"}`, oauth.Answer{}},
+		"no strings":   {`{"access_token":1,"token_type":{},"scope":[]}`, oauth.Answer{}},
+		"error": {`{"error":"c","error_description":"d"}`,
+			oauth.Answer{Failed: true, Code: "c", Description: "d"}},
 		"error is an object":  {`{"error":{}}`, oauth.Answer{Failed: true}},
 		"error is empty":      {`{"error":""}`, oauth.Answer{}},
 		"seconds in a string": {`{"expires_in":"60"}`, oauth.Answer{ExpiresIn: 60}},
@@ -64,16 +66,19 @@ func TestParseAnswer(t *testing.T) {
 		})
 	}
 	for _, body := range []string{"", "null", "[]", `"s3cret"`, `{"access_token":"s3cret`} {
-		if got, err := oauth.ParseAnswer([]byte(body)); err == nil || strings.Contains(err.Error(), "s3cret") || got != (oauth.Answer{}) {
+		if got, err := oauth.ParseAnswer([]byte(body)); err == nil || strings.Contains(err.Error(), "s3cret") ||
+			got != (oauth.Answer{}) {
 			t.Errorf("%q: got %+v, %v", body, got, err)
 		}
 	}
 }
 
 func TestCheckToken(t *testing.T) {
-	for token, want := range map[string]string{"": "no token", "a b": "invalid characters", "a\r\nb": "invalid characters", "ä": "invalid characters",
+	for token, want := range map[string]string{"": "no token", "a b": "invalid characters", "a\r\nb": "invalid characters",
+		"ä":                                "invalid characters",
 		strings.Repeat("x", jwt.MaxSize+1): "larger", "a.b-c~d/e+f==": ""} {
-		if err := oauth.CheckToken(token); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := oauth.CheckToken(token); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v", token, err)
 		}
 	}

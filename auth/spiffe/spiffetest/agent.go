@@ -1,10 +1,14 @@
-// Package spiffetest simulates a SPIFFE agent in memory, for tests of controllers that use package spiffe.
+// Package spiffetest simulates a SPIFFE agent in memory, for tests of
+// controllers that use package spiffe.
 //
-// It serves the JWT-SVIDs of both APIs, in the way of SPIRE 1.15. The Broker API compares namespace, name and UID of
-// a ServiceAccount with the cluster, and returns the SVIDs of all registration entries, whichever SPIFFE ID was asked
-// for. The Workload API has one client, the controller. Both demand their security header.
+// It serves the JWT-SVIDs of both APIs, in the way of SPIRE 1.15. The Broker
+// API compares namespace, name and UID of a ServiceAccount with the cluster,
+// and returns the SVIDs of all registration entries, whichever SPIFFE ID was
+// asked for. The Workload API has one client, the controller. Both demand their
+// security header.
 //
-// It does not imitate mutual TLS, X.509-SVIDs, bundles, selectors, hints, and the policy about brokers.
+// It does not imitate mutual TLS, X.509-SVIDs, bundles, selectors, hints, and
+// the policy about brokers.
 package spiffetest
 
 import (
@@ -50,7 +54,8 @@ type Agent struct {
 	fetches int
 }
 
-// NewAgent starts an agent. Its JWT-SVIDs are signed by the issuer, whose URL is the claim iss. kube is the cluster.
+// NewAgent starts an agent. Its JWT-SVIDs are signed by the issuer, whose URL
+// is the claim iss. kube is the cluster.
 func NewAgent(issuer *cloudtest.Issuer, kube auth.KubernetesClient) *Agent {
 	a := &Agent{issuer: issuer, kube: kube, listener: bufconn.Listen(1 << 16), server: grpc.NewServer(),
 		entries: map[client.ObjectKey][]spiffeid.ID{}}
@@ -65,19 +70,22 @@ func (a *Agent) Close() {
 	a.serving.Wait()
 }
 
-// RegisterAt serves both APIs at another server too, such as one with mutual TLS.
+// RegisterAt serves both APIs at another server too, such as one with mutual
+// TLS.
 func (a *Agent) RegisterAt(server grpc.ServiceRegistrar) {
 	broker.RegisterAPIServer(server, brokerAPI{Agent: a})
 	workload.RegisterSpiffeWorkloadAPIServer(server, workloadAPI{Agent: a})
 }
 
-// Conn returns a connection to the agent, for spiffe.NewBrokerIssuer. The caller closes it.
+// Conn returns a connection to the agent, for spiffe.NewBrokerIssuer. The
+// caller closes it.
 func (a *Agent) Conn() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///agent", append(a.dial(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// Workload returns a client of the Workload API, for spiffe.NewWorkloadIssuer. The caller closes it.
+// Workload returns a client of the Workload API, for spiffe.NewWorkloadIssuer.
+// The caller closes it.
 func (a *Agent) Workload() (*workloadapi.Client, error) {
 	return workloadapi.New(context.Background(), workloadapi.WithAddr("tcp://127.0.0.1:1"),
 		workloadapi.WithDialOptions(a.dial()...))
@@ -89,7 +97,8 @@ func (a *Agent) dial() []grpc.DialOption {
 	})}
 }
 
-// Register adds a registration entry for a ServiceAccount, or for the controller if the key is empty.
+// Register adds a registration entry for a ServiceAccount, or for the
+// controller if the key is empty.
 func (a *Agent) Register(serviceAccount client.ObjectKey, id spiffeid.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,15 +112,17 @@ func (a *Agent) Unregister(serviceAccount client.ObjectKey) {
 	delete(a.entries, serviceAccount)
 }
 
-// SetBefore sets a function that runs before each answer. Its error is the answer. The key is that of the
-// ServiceAccount, or empty for the controller. Nil removes the function.
+// SetBefore sets a function that runs before each answer. Its error is the
+// answer. The key is that of the ServiceAccount, or empty for the controller.
+// Nil removes the function.
 func (a *Agent) SetBefore(before func(ctx context.Context, serviceAccount client.ObjectKey) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.before = before
 }
 
-// SetClaims sets a function that changes the claims of each JWT-SVID before it is signed. Nil removes the function.
+// SetClaims sets a function that changes the claims of each JWT-SVID before it
+// is signed. Nil removes the function.
 func (a *Agent) SetClaims(change func(claims map[string]any)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
