@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Every case works: both libraries give the same credential again, and each prints its line.
+// Every case works: both libraries give the same credential again, and each
+// prints its line.
 func TestCases(t *testing.T) {
 	w, err := newEnvironment()
 	if err != nil {
@@ -22,7 +23,8 @@ func TestCases(t *testing.T) {
 		}
 		r.name, r.what, r.unit, r.goal = c.name, c.what, c.unit, c.goal
 		results = append(results, r)
-		if line := r.line(); !strings.HasPrefix(line, "ratio "+c.name+" ") || strings.Contains(line, "NaN") || strings.Contains(line, "Inf") {
+		if line := r.line(); !strings.HasPrefix(line, "ratio "+c.name+" ") || strings.Contains(line, "NaN") ||
+			strings.Contains(line, "Inf") {
 			t.Errorf("%s: %s", c.name, line)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// boundCache is the least that a cache of tokens is: an LRU list under a lock, with an expiry.
+// boundCache is the least that a cache of tokens is: an LRU list under a lock,
+// with an expiry.
 type boundCache struct {
 	mu      sync.Mutex
 	entries *simplelru.LRU[[sha256.Size]byte, *boundToken]
@@ -70,7 +71,8 @@ func boundAdapter() (op, error) {
 	}, nil
 }
 
-// boundHit is the lower bound of a hit. With a tenant, its ServiceAccount is read first, as the libraries do.
+// boundHit is the lower bound of a hit. With a tenant, its ServiceAccount is
+// read first, as the libraries do.
 func boundHit(w *environment, t *tenant) (op, error) {
 	c, err := newBoundCache(1000)
 	if err != nil {
@@ -98,11 +100,14 @@ func boundHit(w *environment, t *tenant) (op, error) {
 	}, nil
 }
 
-// post is the lower bound of an exchange: the request that both libraries make, and reading the answer.
+// post is the lower bound of an exchange: the request that both libraries make,
+// and reading the answer.
 func post(w *environment, t *tenant) error {
-	form := url.Values{"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"}, "RoleArn": {roleOf(t.key.Namespace)},
+	form := url.Values{"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"},
+		"RoleArn":         {roleOf(t.key.Namespace)},
 		"RoleSessionName": {"bench"}, "WebIdentityToken": {t.jwt}}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://sts."+region+".amazonaws.com/", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://sts."+region+".amazonaws.com/",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return err
 	}

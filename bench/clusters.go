@@ -17,11 +17,13 @@ func hitRESTConfig(w *environment, p plan) (result, error) {
 		return result{}, err
 	}
 	defer end()
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: "https://0123456789ABCDEF.gr7." + region + ".eks.amazonaws.com",
-		CA: w.cloud.CA()})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN,
+		Endpoint: "https://0123456789ABCDEF.gr7." + region + ".eks.amazonaws.com",
+		CA:       w.cloud.CA()})
 	t := w.tenant("tenant-a", true)
 	provider := &aws.Provider{}
-	o, f := w.ours(ours, t, auth.WithClusterResource(clusterARN)), w.theirs(theirs, t, fluxauth.WithClusterResource(clusterARN))
+	o, f := w.ours(ours, t, auth.WithClusterResource(clusterARN)),
+		w.theirs(theirs, t, fluxauth.WithClusterResource(clusterARN))
 	return hit(w, p, t,
 		func(ctx context.Context) (*auth.RESTConfig, error) { return auth.GetRESTConfig(ctx, provider, o...) },
 		func(ctx context.Context) (*fluxauth.RESTConfig, error) {

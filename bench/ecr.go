@@ -8,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// plainPasswords takes the colons out of the fake registry's passwords, with which the reference refuses them.
+// plainPasswords takes the colons out of the fake registry's passwords, with
+// which the reference refuses them.
 func (w *environment) plainPasswords() (end func()) {
 	return w.cloud.AddFault(cloudtest.Fault{Service: "ecr", Rewrite: func(body []byte) []byte {
 		var answer struct {

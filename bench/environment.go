@@ -36,7 +36,8 @@ const (
 	clusterARN = "arn:aws:eks:" + region + ":" + account + ":cluster/remote"
 )
 
-// environment is what both libraries work with: a fake cloud and a Kubernetes client in memory.
+// environment is what both libraries work with: a fake cloud and a Kubernetes
+// client in memory.
 type environment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
@@ -68,10 +69,12 @@ func (w *environment) close() {
 	_ = os.RemoveAll(w.dir) // a temporary folder
 }
 
-// idleConnections is what the pool of ours has per host; http.DefaultTransport has two.
+// idleConnections is what the pool of ours has per host; http.DefaultTransport
+// has two.
 const idleConnections = 64
 
-// useDefaultTransport has http.DefaultTransport dial the fake cloud: the reference uses clones of it and takes no client.
+// useDefaultTransport has http.DefaultTransport dial the fake cloud: the
+// reference uses clones of it and takes no client.
 func (w *environment) useDefaultTransport() error {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -90,7 +93,8 @@ func (w *environment) useDefaultTransport() error {
 // closeConnections makes the next exchange a cold one.
 func (w *environment) closeConnections() { w.http.CloseIdleConnections() }
 
-// controllerIdentity gives this process a role by the usual environment of EKS, with credentials that end.
+// controllerIdentity gives this process a role by the usual environment of EKS,
+// with credentials that end.
 func (w *environment) controllerIdentity() (err error) {
 	if w.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return err
@@ -114,28 +118,32 @@ func (w *environment) controllerIdentity() (err error) {
 
 func roleOf(namespace string) string { return "arn:aws:iam::" + account + ":role/" + namespace }
 
-// tenant is a namespace with a ServiceAccount, and a token of it that was signed beforehand: signing is the API server's
-// work, not that of the libraries.
+// tenant is a namespace with a ServiceAccount, and a token of it that was
+// signed beforehand: signing is the API server's work, not that of the
+// libraries.
 type tenant struct {
 	key     client.ObjectKey
 	account *corev1.ServiceAccount
 	jwt     string
 }
 
-// tenant returns the tenant of that name. One that is not good has a role that trusts no subject.
+// tenant returns the tenant of that name. One that is not good has a role that
+// trusts no subject.
 func (w *environment) tenant(namespace string, good bool) *tenant {
 	key := client.ObjectKey{Namespace: namespace, Name: saName}
 	if t := w.kube.find(key); t != nil {
 		return t
 	}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: saName,
-		UID: types.UID("0a1b2c3d-0000-4000-8000-" + fmt.Sprintf("%012x", len(namespace)*7919)), Annotations: map[string]string{aws.RoleARNAnnotation: roleOf(namespace)}}}
+		UID:         types.UID("0a1b2c3d-0000-4000-8000-" + fmt.Sprintf("%012x", len(namespace)*7919)),
+		Annotations: map[string]string{aws.RoleARNAnnotation: roleOf(namespace)}}}
 	jwt, err := w.issuer.Sign(w.issuer.Claims(sa, []string{aws.DefaultAudience}, 24*time.Hour))
 	if err != nil {
 		panic(err) // a key that was just made signs
 	}
 	if good {
-		w.cloud.AWS().SetRole(roleOf(namespace), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + saName}})
+		w.cloud.AWS().SetRole(roleOf(namespace),
+			cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + saName}})
 	}
 	t := &tenant{key: key, account: sa, jwt: jwt}
 	w.kube.add(t)
@@ -159,8 +167,8 @@ func (w *environment) tenants(prefix string, n int, good bool) []*tenant {
 
 const parts = 4
 
-// memory is a Kubernetes client that reads ServiceAccounts from memory, without a deep copy, and hands out the tokens that
-// were signed beforehand.
+// memory is a Kubernetes client that reads ServiceAccounts from memory, without
+// a deep copy, and hands out the tokens that were signed beforehand.
 type memory struct {
 	client.Client // nil unless informed
 
@@ -231,13 +239,15 @@ func (w *environment) theirs(c *fluxcache.TokenCache, t *tenant, more ...fluxaut
 	opts := []fluxauth.Option{fluxauth.WithSTSRegion(region)}
 	object := fluxcache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "flux-system", Operation: "reconcile"}
 	if t != nil {
-		opts = append(opts, fluxauth.WithClient(w.kube), fluxauth.WithServiceAccountName(t.key.Name), fluxauth.WithServiceAccountNamespace(t.key.Namespace))
+		opts = append(opts, fluxauth.WithClient(w.kube), fluxauth.WithServiceAccountName(t.key.Name),
+			fluxauth.WithServiceAccountNamespace(t.key.Namespace))
 		object.Namespace = t.key.Namespace
 	}
 	return append(append(opts, fluxauth.WithCache(*c, object)), more...)
 }
 
-// caches returns one of each, for as many tokens, and the function that ends them.
+// caches returns one of each, for as many tokens, and the function that ends
+// them.
 func caches(size int) (*cache.TokenCache, *fluxcache.TokenCache, func(), error) {
 	ours, err := cache.NewTokenCache(size, cache.WithRate(rate.Inf, 0))
 	if err != nil {

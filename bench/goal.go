@@ -39,11 +39,14 @@ func (g goal) text() string {
 	return strings.Join(parts, ", ")
 }
 
-// missed says by how much r misses the goal, and what the lower bound would reach. It is empty if r meets the goal.
+// missed says by how much r misses the goal, and what the lower bound would
+// reach. It is empty if r meets the goal.
 func (g goal) missed(r result) string {
 	var parts []string
 	if got := ratio(r.theirs, r.ours); g.ratio != 0 && got < g.ratio {
-		parts = append(parts, fmt.Sprintf("%.1f times better than the reference, not %.0f; the lower bound is %.1f times better", got, g.ratio, ratio(r.theirs, r.bound)))
+		parts = append(parts,
+			fmt.Sprintf("%.1f times better than the reference, not %.0f; the lower bound is %.1f times better", got, g.ratio,
+				ratio(r.theirs, r.bound)))
 	}
 	if got := ratio(r.ours, r.bound); g.bound != 0 && got > g.bound {
 		parts = append(parts, fmt.Sprintf("%.2f times the lower bound, not %.3g", got, g.bound))

@@ -38,7 +38,8 @@ func repeated[T comparable](get func(context.Context) (T, error)) op {
 }
 
 // hit compares repeated calls of any of the Get functions.
-func hit[A, B comparable](w *environment, p plan, t *tenant, ours func(context.Context) (A, error), theirs func(context.Context) (B, error)) (result, error) {
+func hit[A, B comparable](w *environment, p plan, t *tenant, ours func(context.Context) (A, error),
+	theirs func(context.Context) (B, error)) (result, error) {
 	bound, err := boundHit(w, t)
 	if err != nil {
 		return result{}, err
@@ -146,7 +147,8 @@ func hitAdapter(w *environment, p plan) (result, error) {
 	})
 }
 
-// paced measures one call in a millisecond, as a controller that has other things to do, and returns the median.
+// paced measures one call in a millisecond, as a controller that has other
+// things to do, and returns the median.
 func paced(ctx context.Context, span time.Duration, call func(context.Context) error) (float64, error) {
 	return samples(ctx, span, time.Millisecond, call)
 }

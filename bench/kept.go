@@ -15,7 +15,8 @@ type kept struct {
 }
 
 // AssumeRoleWithWebIdentity implements fluxaws.Implementation.
-func (k kept) AssumeRoleWithWebIdentity(ctx context.Context, in *sts.AssumeRoleWithWebIdentityInput, o sts.Options) (*sts.AssumeRoleWithWebIdentityOutput, error) {
+func (k kept) AssumeRoleWithWebIdentity(ctx context.Context, in *sts.AssumeRoleWithWebIdentityInput,
+	o sts.Options) (*sts.AssumeRoleWithWebIdentityOutput, error) {
 	o.HTTPClient = k.http
 	return sts.New(o).AssumeRoleWithWebIdentity(ctx, in)
 }

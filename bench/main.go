@@ -5,8 +5,9 @@
 //
 //	make bench
 //
-// Both libraries get the same fake cloud, the same HTTP transport, the same Kubernetes client in memory and the same
-// options. Every result is checked. The last lines are one for each case,
+// Both libraries get the same fake cloud, the same HTTP transport, the same
+// Kubernetes client in memory and the same options. Every result is checked.
+// The last lines are one for each case,
 //
 //	ratio <case> <theirs/ours> lower-bound <ours/bound>
 //
@@ -33,7 +34,8 @@ func main() {
 	profile := flag.String("cpuprofile", "", "file to write a CPU profile to, of ours alone")
 	cpu := flag.Bool("cpu", false, "count processor time in the quick cases, for a machine that others use too")
 	flag.Parse()
-	if err := run(*only, *out, *profile, plan{rounds: *rounds, slice: 100 * time.Millisecond, oursOnly: *profile != "", cpu: *cpu}); err != nil {
+	if err := run(*only, *out, *profile,
+		plan{rounds: *rounds, slice: 100 * time.Millisecond, oursOnly: *profile != "", cpu: *cpu}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -71,8 +73,8 @@ func run(only, out, profile string, p plan) error {
 		}
 		r.name, r.what, r.unit, r.goal = c.name, c.what, c.unit, c.goal
 		results = append(results, r)
-		fmt.Printf("%-20s ours %-12s theirs %-12s lower bound %-12s (%s)\n", r.name, r.text(r.ours), r.text(r.theirs), r.text(r.bound),
-			time.Since(start).Round(time.Millisecond))
+		fmt.Printf("%-20s ours %-12s theirs %-12s lower bound %-12s (%s)\n", r.name, r.text(r.ours), r.text(r.theirs),
+			r.text(r.bound), time.Since(start).Round(time.Millisecond))
 	}
 	if profile != "" {
 		return nil
@@ -105,7 +107,8 @@ func startProfile(name string) (stop func(), err error) {
 	}, nil
 }
 
-// benchCase is a case: what is measured, in which unit, and what it should come to.
+// benchCase is a case: what is measured, in which unit, and what it should come
+// to.
 type benchCase struct {
 	name, what string
 	unit       unit
@@ -119,7 +122,8 @@ func cases() []benchCase {
 	derived := goal{allocs: 7}
 	return []benchCase{
 		{"memory_per_entry", "heap of a cached credential, 10,000 tenants", bytesEach, goal{ratio: 1}, memoryPerEntry},
-		{"hit_controller", "a cached credential of the controller's own", perCall, goal{ratio: 4, bound: 1.5, allocs: noAllocs}, hitController},
+		{"hit_controller", "a cached credential of the controller's own", perCall,
+			goal{ratio: 4, bound: 1.5, allocs: noAllocs}, hitController},
 		{"hit_object", "a cached credential of a ServiceAccount, which is read each time", perCall, hit, hitObject},
 		{"hit_manager", "the same, read with a manager's client", perCall, goal{}, hitManager},
 		{"hit_stripped", "the same, stripped as in docs/workload-identity.md", perCall, goal{}, hitStripped},
@@ -128,8 +132,10 @@ func cases() []benchCase {
 		{"hit_restconfig", "cached access to an EKS cluster", perCall, derived, hitRESTConfig},
 		{"hit_adapter", "Retrieve of the AWS SDK adapter, controller level", perCall, goal{allocs: noAllocs}, hitAdapter},
 		{"warm_200x20ms", "200 tenants at once, nothing cached, STS takes 20 ms", whole, goal{bound: 1.25}, warm},
-		{"hit_while_minting", "median of a hit while four others mint, STS takes 20 ms", perCall, goal{bound: 5}, hitWhileMinting},
+		{"hit_while_minting", "median of a hit while four others mint, STS takes 20 ms", perCall, goal{bound: 5},
+			hitWhileMinting},
 		{"mint_throughput", "one exchange, 16 callers at once, TLS on loopback", perCall, goal{bound: 2.2}, mintThroughput},
-		{"failing_tenants", "median of a hit while 100 of 200 tenants are refused, eight callers", perCall, goal{}, failingTenants},
+		{"failing_tenants", "median of a hit while 100 of 200 tenants are refused, eight callers", perCall, goal{},
+			failingTenants},
 	}
 }

@@ -51,7 +51,8 @@ type result struct {
 
 const nothing = -1
 
-// hits measures calls that are quick: each round runs each side for a slice of time, in an order that changes.
+// hits measures calls that are quick: each round runs each side for a slice of
+// time, in an order that changes.
 func hits(p plan, s sides) (result, error) {
 	ops := []op{s.ours, s.theirs, s.bound}
 	if p.oursOnly {
@@ -94,7 +95,8 @@ func calibrate(f op, slice time.Duration) (int, error) {
 	}
 }
 
-// timed starts with a clean heap, so that no side pays for the garbage of another.
+// timed starts with a clean heap, so that no side pays for the garbage of
+// another.
 func (p plan) timed(f op, n int) (time.Duration, float64, error) {
 	runtime.GC()
 	var before, after runtime.MemStats
@@ -106,7 +108,8 @@ func (p plan) timed(f op, n int) (time.Duration, float64, error) {
 	return took, float64(after.Mallocs-before.Mallocs) / float64(n), err
 }
 
-// now is the time, or the processor time that this process has used, for machines that others use too.
+// now is the time, or the processor time that this process has used, for
+// machines that others use too.
 func (p plan) now() time.Duration {
 	if !p.cpu {
 		return time.Since(started)

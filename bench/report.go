@@ -48,17 +48,22 @@ func (r result) allocsText(i int) string {
 // report is RESULTS.md.
 func report(results []result) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Side by side\n\nWritten by `make bench`; do not edit. Medians of interleaved rounds in one process.\n\n")
-	fmt.Fprintf(&b, "Machine: %s, %d cores. %s. Reference: %s.\n\n", cpuModel(), runtime.NumCPU(), runtime.Version(), strings.Join(references(), ", "))
-	b.WriteString("| case | what | ours | reference | lower bound | reference/ours | ours/lower bound | goal | allocations ours | reference |\n")
+	fmt.Fprintf(&b,
+		"# Side by side\n\nWritten by `make bench`; do not edit. Medians of interleaved rounds in one process.\n\n")
+	fmt.Fprintf(&b, "Machine: %s, %d cores. %s. Reference: %s.\n\n", cpuModel(), runtime.NumCPU(), runtime.Version(),
+		strings.Join(references(), ", "))
+	b.WriteString(
+		"| case | what | ours | reference | lower bound | reference/ours | ours/lower bound | goal | allocations ours | reference |\n")
 	b.WriteString("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %.2f | %.2f | %s | %s | %s |\n", r.name, r.what, r.text(r.ours), r.text(r.theirs), r.text(r.bound),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %.2f | %.2f | %s | %s | %s |\n", r.name, r.what, r.text(r.ours),
+			r.text(r.theirs), r.text(r.bound),
 			ratio(r.theirs, r.ours), ratio(r.ours, r.bound), r.goal.text(), r.allocsText(0), r.allocsText(1))
 	}
-	b.WriteString("\nThe lower bound is the least that has to be done for the same result: for a hit, reading the ServiceAccount where there is one,\n" +
-		"SHA-256 of 256 bytes (not for an adapter, which knows its key), a look-up in an LRU list under a lock, reading the clock; for an exchange, a POST of the same body over\n" +
-		"the same client; for memory, key and credential in the same LRU list.\n")
+	b.WriteString(
+		"\nThe lower bound is the least that has to be done for the same result: for a hit, reading the ServiceAccount where there is one,\n" +
+			"SHA-256 of 256 bytes (not for an adapter, which knows its key), a look-up in an LRU list under a lock, reading the clock; for an exchange, a POST of the same body over\n" +
+			"the same client; for memory, key and credential in the same LRU list.\n")
 	for _, r := range results {
 		for _, note := range []string{r.goal.missed(r), r.note} {
 			if note != "" {

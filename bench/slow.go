@@ -21,7 +21,8 @@ import (
 // getter gets the access token of a tenant, from one library and one cache.
 type getter func(context.Context, *tenant) error
 
-// getters returns ours and theirs with new caches. An error is one of the library or a token of another tenant.
+// getters returns ours and theirs with new caches. An error is one of the
+// library or a token of another tenant.
 func getters(w *environment, size int) (ours, theirs getter, end func(), err error) {
 	a, b, end, err := caches(size)
 	if err != nil {
@@ -50,7 +51,8 @@ func getters(w *environment, size int) (ours, theirs getter, end func(), err err
 	return ours, theirs, end, nil
 }
 
-// side picks one of a fresh pair of getters, with no connection open, for one round.
+// side picks one of a fresh pair of getters, with no connection open, for one
+// round.
 func side(w *environment, theirs bool, size int, measure func(getter) (float64, error)) func() (float64, error) {
 	return func() (float64, error) {
 		a, b, end, err := getters(w, size)
@@ -66,7 +68,8 @@ func side(w *environment, theirs bool, size int, measure func(getter) (float64, 
 	}
 }
 
-// all has the given number of callers share the tenants. Zero means one caller each.
+// all has the given number of callers share the tenants. Zero means one caller
+// each.
 func all(tenants []*tenant, callers int, call func(*tenant) error) error {
 	if callers == 0 {
 		callers = len(tenants)
@@ -125,21 +128,24 @@ func hitWhileMinting(w *environment, p plan) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r, err := rounds(p, some, side(w, false, 2*cacheSize, measure), side(w, true, 2*cacheSize, measure), func() (float64, error) {
-		return paced(context.Background(), p.span(), func(context.Context) error { return bound(1) })
-	})
+	r, err := rounds(p, some, side(w, false, 2*cacheSize, measure), side(w, true, 2*cacheSize, measure),
+		func() (float64, error) {
+			return paced(context.Background(), p.span(), func(context.Context) error { return bound(1) })
+		})
 	if err != nil || p.oursOnly {
 		return r, err
 	}
 	idle, err := side(w, false, 2*cacheSize, func(get getter) (float64, error) {
 		return paced(context.Background(), p.span(), func(ctx context.Context) error { return get(ctx, hot) })
 	})()
-	r.note = fmt.Sprintf("one hit in a millisecond, so code and data come from memory, not from the processor's caches; ours takes %.0f ns "+
-		"at that pace without exchanges.", idle)
+	r.note = fmt.Sprintf(
+		"one hit in a millisecond, so code and data come from memory, not from the processor's caches; ours takes %.0f ns "+
+			"at that pace without exchanges.", idle)
 	return r, err
 }
 
-// mintAll has callers mint for the tenants, one after the other, until it is stopped.
+// mintAll has callers mint for the tenants, one after the other, until it is
+// stopped.
 func mintAll(get getter, tenants []*tenant, callers int) (stop func() (minted int64, err error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var minting sync.WaitGroup
@@ -187,10 +193,11 @@ func mintThroughput(w *environment, p plan) (result, error) {
 			return float64(time.Since(start)) / float64(len(tenants)-first), err
 		}
 	}
-	return rounds(p, some, side(w, false, len(tenants), measure(tenants)), side(w, true, len(tenants), measure(tenants[:len(tenants)/2])), func() (float64, error) {
-		w.closeConnections()
-		return measure(tenants)(func(_ context.Context, t *tenant) error { return post(w, t) })
-	})
+	return rounds(p, some, side(w, false, len(tenants), measure(tenants)),
+		side(w, true, len(tenants), measure(tenants[:len(tenants)/2])), func() (float64, error) {
+			w.closeConnections()
+			return measure(tenants)(func(_ context.Context, t *tenant) error { return post(w, t) })
+		})
 }
 
 func memoryPerEntry(w *environment, p plan) (result, error) {
@@ -202,7 +209,8 @@ func memoryPerEntry(w *environment, p plan) (result, error) {
 		}
 		for _, t := range tenants {
 			// As long as those of the fake STS.
-			c.add([]byte(t.key.Namespace), &boundToken{expires: time.Now(), id: text(20), secret: text(40), sessionToken: text(240)})
+			c.add([]byte(t.key.Namespace),
+				&boundToken{expires: time.Now(), id: text(20), secret: text(40), sessionToken: text(240)})
 		}
 		w.closeConnections()
 		before := heap()
@@ -210,8 +218,11 @@ func memoryPerEntry(w *environment, p plan) (result, error) {
 		c = nil //nolint:ineffassign,wastedassign // so that it can be collected
 		return float64(before-heap()) / float64(len(tenants)), nil
 	}
-	r, err := rounds(p, 1, func() (float64, error) { return oursPerEntry(w, tenants) }, func() (float64, error) { return theirsPerEntry(w, tenants) }, bound)
-	r.note = "the difference of the heap with all 10,000 credentials and without, after collection. The reference's exchanges go over kept connections here, to save time."
+	r, err := rounds(p, 1, func() (float64, error) { return oursPerEntry(w, tenants) }, func() (float64, error) {
+		return theirsPerEntry(w, tenants)
+	}, bound)
+	r.note =
+		"the difference of the heap with all 10,000 credentials and without, after collection. The reference's exchanges go over kept connections here, to save time."
 	return r, err
 }
 
@@ -252,7 +263,8 @@ func theirsPerEntry(w *environment, tenants []*tenant) (float64, error) {
 	return float64(before-heap()) / float64(len(tenants)), err
 }
 
-// heap is what is in use when the collector has nothing left to do and connections that were closed are gone.
+// heap is what is in use when the collector has nothing left to do and
+// connections that were closed are gone.
 func heap() int64 {
 	var m runtime.MemStats
 	last := uint64(0)
@@ -290,15 +302,18 @@ func failingTenants(w *environment, p plan) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r, err := rounds(p, few, side(w, false, cacheSize, measure(0)), side(w, true, cacheSize, measure(1)), func() (float64, error) {
-		return single(context.Background(), p.span(), func(context.Context) error { return bound(1) })
-	})
-	r.note = fmt.Sprintf("for the broken tenants STS was asked %d times in all rounds by ours, %d times by the reference, which was slowed down by it.",
+	r, err := rounds(p, few, side(w, false, cacheSize, measure(0)), side(w, true, cacheSize, measure(1)),
+		func() (float64, error) {
+			return single(context.Background(), p.span(), func(context.Context) error { return bound(1) })
+		})
+	r.note = fmt.Sprintf(
+		"for the broken tenants STS was asked %d times in all rounds by ours, %d times by the reference, which was slowed down by it.",
 		asked[0].Load(), asked[1].Load())
 	return r, err
 }
 
-// mixed has callers ask for good and bad tenants at random, and returns how long the good ones took. The bad ones have to fail.
+// mixed has callers ask for good and bad tenants at random, and returns how
+// long the good ones took. The bad ones have to fail.
 func mixed(get getter, good, bad []*tenant, callers int, until time.Time) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var samples []time.Duration
