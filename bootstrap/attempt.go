@@ -75,7 +75,8 @@ func (a *attempt) sleep(ctx context.Context, w *AddressError) error {
 
 func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 	// The signature decides about trust, not the connection.
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, ServerName: a.serverName} //nolint:gosec // see above
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
+		ServerName: a.serverName} //nolint:gosec // see above
 	data, err := a.get(ctx, insecure)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,8 @@ func (a *attempt) verify(data map[string]string) *AddressError {
 	case data[bootstrapapi.KubeConfigKey] == "":
 		return waiting(CauseNotPublished, "cluster-info has no kubeconfig yet", "the cluster has not published it yet")
 	case jws == "" && signed(data):
-		return waiting(CauseNotSignedForToken, fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
+		return waiting(CauseNotSignedForToken,
+			fmt.Sprintf("cluster-info is not signed for the token ID %q, but for others", a.token.id),
 			"the token is expired, deleted, mistyped, or without the usage signing: create a new one")
 	case jws == "":
 		return waiting(CauseNotSigned, "cluster-info has no signatures at all",
@@ -114,7 +116,8 @@ func (a *attempt) verify(data map[string]string) *AddressError {
 			return final(CauseSignatureWrong, "%w: the token is mistyped, or belongs to another cluster", err)
 		}
 		a.distrust = true
-		return waiting(CauseSignatureWrong, "the signature of cluster-info does not fit; reading it once more", "it may lag behind a change")
+		return waiting(CauseSignatureWrong, "the signature of cluster-info does not fit; reading it once more",
+			"it may lag behind a change")
 	}
 	return nil
 }
@@ -150,7 +153,8 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 		return err
 	}
 	if data[bootstrapapi.KubeConfigKey] != content {
-		return final(CauseContentDiffers, "%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
+		return final(CauseContentDiffers,
+			"%w: cluster-info differs over the verified connection: an attacker is in between, or it has just changed", ErrPins)
 	}
 	return nil
 }
@@ -191,9 +195,11 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 	}
 	switch {
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, waiting(CauseServerStarting, fmt.Sprintf("the server answers with HTTP %d", status), "it is starting or overloaded")
+		return nil, waiting(CauseServerStarting, fmt.Sprintf("the server answers with HTTP %d", status),
+			"it is starting or overloaded")
 	case status == http.StatusUnauthorized:
-		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)", "anonymous access is off: use a discovery file, or allow it for cluster-info")
+		return nil, waiting(of(CauseAnonymousRefused), "the server refuses anonymous requests (401)",
+			"anonymous access is off: use a discovery file, or allow it for cluster-info")
 	case status == http.StatusForbidden:
 		return nil, waiting(of(CauseAnonymousForbidden), "anonymous requests may not read cluster-info (403)",
 			"the RoleBinding for system:anonymous in kube-public is missing")
@@ -225,20 +231,25 @@ func unreachable(err error) *AddressError {
 	if errors.As(err, &notTLS) || errors.Is(err, http.ErrSchemeMismatch) {
 		cause = CauseNotAnAPIServer
 	}
-	return waiting(cause, fmt.Sprintf("the server cannot be reached: %.600s", err), "it is down, or the address is wrong, or something in between blocks it")
+	return waiting(cause, fmt.Sprintf("the server cannot be reached: %.600s", err),
+		"it is down, or the address is wrong, or something in between blocks it")
 }
 
-// untrusted describes the fault of a server's certificate. Its text is untrusted.
+// untrusted describes the fault of a server's certificate. Its text is
+// untrusted.
 func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	reason := redact.Text(err.Err.Error())
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return final(CauseCertificateForAnotherName, "%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
+		return final(CauseCertificateForAnotherName,
+			"%w: the server's certificate is for another name: %s; use an address that the certificate names, or one of its names as the server name", ErrPins, reason)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return waiting(CauseCertificateNotValidNow, "the server's certificate is not valid at the time of this machine: "+reason,
+		return waiting(CauseCertificateNotValidNow,
+			"the server's certificate is not valid at the time of this machine: "+reason,
 			"the clock of this machine is wrong, or the server's certificate has to be renewed")
 	}
-	return final(CauseCertificateOfAnotherCA, "%w: the server's certificate is not from a pinned authority: %s", ErrPins, reason)
+	return final(CauseCertificateOfAnotherCA, "%w: the server's certificate is not from a pinned authority: %s",
+		ErrPins, reason)
 }

@@ -41,8 +41,10 @@ func TestTokens(t *testing.T) {
 	if token.ID() != "abc123" || token.Reveal() != wellKnown || token.IsZero() {
 		t.Errorf("got %v", token)
 	}
-	for _, bad := range []string{"", ".", "abc123", "abc123.", "abc123.0123456789abcde", "abc123.0123456789abcdef0", "ABC123.0123456789abcdef",
-		"abc123.0123456789ABCDEF", "abc123:0123456789abcdef", "abc12.0123456789abcdef", wellKnown + "\n", " " + wellKnown, "abc123.0123456789abcdeé", "abc123.0123456789.bcdef"} {
+	for _, bad := range []string{"", ".", "abc123", "abc123.", "abc123.0123456789abcde", "abc123.0123456789abcdef0",
+		"ABC123.0123456789abcdef",
+		"abc123.0123456789ABCDEF", "abc123:0123456789abcdef", "abc12.0123456789abcdef", wellKnown + "\n", " " + wellKnown,
+		"abc123.0123456789abcdeé", "abc123.0123456789.bcdef"} {
 		if _, err := bootstrap.ParseToken(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		} else if len(bad) > 10 && strings.Contains(err.Error(), bad[7:]) {
@@ -58,8 +60,10 @@ func TestTokens(t *testing.T) {
 		seen[generated.Reveal()] = true
 	}
 	encoded, err := json.Marshal(map[string]any{"t": token, "p": &token})
-	printed := fmt.Sprintf("%v %+v %#v %s %q %x", token, &token, struct{ T bootstrap.Token }{token}, token, token, token) + string(encoded)
-	if err != nil || strings.Contains(printed, "0123456789") || strings.Contains(printed, fmt.Sprintf("%x", "0123456789abcdef")) {
+	printed := fmt.Sprintf("%v %+v %#v %s %q %x", token, &token, struct{ T bootstrap.Token }{token}, token, token, token) +
+		string(encoded)
+	if err != nil || strings.Contains(printed, "0123456789") ||
+		strings.Contains(printed, fmt.Sprintf("%x", "0123456789abcdef")) {
 		t.Errorf("the secret shows: %s", printed)
 	}
 	if !token.Equal(parse(t, wellKnown)) || token.Equal(bootstrap.Token{}) {
@@ -69,17 +73,20 @@ func TestTokens(t *testing.T) {
 
 func TestTokenUnmarshalText(t *testing.T) {
 	var config struct{ Token bootstrap.Token }
-	if err := json.Unmarshal([]byte(`{"token":"`+wellKnown+`"}`), &config); err != nil || config.Token.Reveal() != wellKnown {
+	if err := json.Unmarshal([]byte(`{"token":"`+wellKnown+`"}`), &config); err != nil ||
+		config.Token.Reveal() != wellKnown {
 		t.Fatalf("got %v, %v", config, err)
 	}
 	redacted, err := config.Token.MarshalText()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"redacted": string(redacted), "empty": "", "upper case": "XYZ789.FEDCBA9876543210", "no dot": "xyz789fedcba9876543210"} {
+	for name, text := range map[string]string{"redacted": string(redacted), "empty": "",
+		"upper case": "XYZ789.FEDCBA9876543210", "no dot": "xyz789fedcba9876543210"} {
 		t.Run(name, func(t *testing.T) {
 			err := config.Token.UnmarshalText([]byte(text))
-			if err == nil || strings.Contains(strings.ToLower(err.Error()), "fedcba9876543210") || config.Token.Reveal() != wellKnown {
+			if err == nil || strings.Contains(strings.ToLower(err.Error()), "fedcba9876543210") ||
+				config.Token.Reveal() != wellKnown {
 				t.Errorf("got %v, %v", config, err)
 			}
 		})
@@ -104,7 +111,8 @@ func TestSignaturesAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-// The zero Token has an empty key, which is no secret. It signs and verifies nothing.
+// The zero Token has an empty key, which is no secret. It signs and verifies
+// nothing.
 func TestZeroTokenProvesNothing(t *testing.T) {
 	none, content := bootstrap.Token{}, []byte("payload")
 	mac := hmac.New(sha256.New, nil)
@@ -174,10 +182,12 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, ok := secrets.ParseName(secret.Name); !ok || id != "abc123" || secrets.GetData(secret, bootstrapapi.BootstrapTokenSecretKey) != "0123456789abcdef" {
+	if id, ok := secrets.ParseName(secret.Name); !ok || id != "abc123" ||
+		secrets.GetData(secret, bootstrapapi.BootstrapTokenSecretKey) != "0123456789abcdef" {
 		t.Errorf("Kubernetes reads the ID %q, %t", id, ok)
 	}
-	if groups, err := secrets.GetGroups(secret); err != nil || !slices.Contains(groups, "system:bootstrappers:workers") || secrets.HasExpired(secret, time.Now()) {
+	if groups, err := secrets.GetGroups(secret); err != nil || !slices.Contains(groups, "system:bootstrappers:workers") ||
+		secrets.HasExpired(secret, time.Now()) {
 		t.Errorf("Kubernetes reads groups %v, %v", groups, err)
 	}
 	back, err := bootstrap.ParseSecret(secret)
@@ -185,15 +195,18 @@ func TestSecrets(t *testing.T) {
 		!slices.Equal(back.Usages, config.Usages) || !slices.Equal(back.Groups, config.Groups) {
 		t.Errorf("comes back as %+v, %v", back, err)
 	}
-	if back.User() != "system:bootstrap:abc123" || !back.Allows("signing") || back.Allows("other") || !back.Expired(expires) || back.Expired(expires.Add(-time.Second)) {
+	if back.User() != "system:bootstrap:abc123" || !back.Allows("signing") || back.Allows("other") ||
+		!back.Expired(expires) || back.Expired(expires.Add(-time.Second)) {
 		t.Errorf("got %+v", back)
 	}
 }
 
 func TestSecretsThatAreRefused(t *testing.T) {
 	good := func() *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken,
-			Data: map[string][]byte{"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"},
+			Type: bootstrapapi.SecretTypeBootstrapToken,
+			Data: map[string][]byte{"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"),
+				"usage-bootstrap-signing": []byte("true")}}
 	}
 	for name, change := range map[string]func(*corev1.Secret){
 		"type":        func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
@@ -221,16 +234,19 @@ func TestSecretsThatAreRefused(t *testing.T) {
 	}
 	s := good()
 	s.Data["expiration"] = []byte("tomorrow")
-	if c, err := bootstrap.ParseSecret(s); err != nil || !c.Expired(time.Now()) || !c.MalformedExpiration || !secrets.HasExpired(s, time.Now()) {
+	if c, err := bootstrap.ParseSecret(s); err != nil || !c.Expired(time.Now()) || !c.MalformedExpiration ||
+		!secrets.HasExpired(s, time.Now()) {
 		t.Errorf("an expiration that cannot be parsed: %+v, %v", c, err)
 	}
 	for name, c := range map[string]bootstrap.TokenConfig{
-		"no token":                {},
-		"group":                   {Token: parse(t, wellKnown), Usages: []string{"authentication"}, Groups: []string{"system:masters"}},
+		"no token": {},
+		"group": {Token: parse(t, wellKnown), Usages: []string{"authentication"},
+			Groups: []string{"system:masters"}},
 		"group without its usage": {Token: parse(t, wellKnown), Groups: []string{"system:bootstrappers:a"}},
 		"usage":                   {Token: parse(t, wellKnown), Usages: []string{"a/b"}},
 		"malformed groups":        {Token: parse(t, wellKnown), Usages: []string{"authentication"}, MalformedGroups: true},
-		"year 10000":              {Token: parse(t, wellKnown), Usages: []string{"signing"}, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"year 10000": {Token: parse(t, wellKnown), Usages: []string{"signing"},
+			Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if s, err := c.Secret(); err == nil {
 			t.Errorf("%s: %+v", name, s)
@@ -238,22 +254,28 @@ func TestSecretsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A token expires when it does in Kubernetes. The zero time of Go is past there, and never means no expiry.
+// A token expires when it does in Kubernetes. The zero time of Go is past
+// there, and never means no expiry.
 func TestExpirationIsThatOfKubernetes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, text := range []string{"", "soon", "0001-01-01T00:00:00Z", "0001-01-01T02:00:00+02:00", "0000-12-31T19:00:00-05:00", "0001-01-01T00:00:00.5Z",
-		"0000-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "2029-12-31T23:59:59Z", "2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z",
+	for _, text := range []string{"", "soon", "0001-01-01T00:00:00Z", "0001-01-01T02:00:00+02:00",
+		"0000-12-31T19:00:00-05:00", "0001-01-01T00:00:00.5Z",
+		"0000-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "2029-12-31T23:59:59Z",
+		"2030-01-01T00:00:00Z", "2030-01-01T00:00:01Z",
 		"2030-01-01T01:00:00+02:00", "9999-12-31T23:59:59Z", " 2031-01-01T00:00:00Z", "2031-01-01"} {
 		t.Run(text, func(t *testing.T) {
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
-				"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "expiration": []byte(text), "usage-bootstrap-signing": []byte("true")}}
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abc123"},
+				Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
+					"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "expiration": []byte(text),
+					"usage-bootstrap-signing": []byte("true")}}
 			for range 2 { // as it was written, and written again by us
 				config, err := bootstrap.ParseSecret(secret)
 				if err != nil {
 					t.Fatal(err)
 				}
 				left, expired := secrets.GetExpiration(secret, now)
-				if config.Expired(now) != expired || !expired && !config.Expires.IsZero() && config.Expires.Sub(now) != left || config.Expires.IsZero() != (text == "") {
+				if config.Expired(now) != expired || !expired && !config.Expires.IsZero() && config.Expires.Sub(now) != left ||
+					config.Expires.IsZero() != (text == "") {
 					t.Errorf("expires %s, Kubernetes says %t in %s", config.Expires, expired, left)
 				}
 				if secret, err = config.Secret(); err != nil {
@@ -264,9 +286,11 @@ func TestExpirationIsThatOfKubernetes(t *testing.T) {
 	}
 }
 
-// A token has the groups that Kubernetes gives it; where Kubernetes refuses some, the rest of the token still counts.
+// A token has the groups that Kubernetes gives it; where Kubernetes refuses
+// some, the rest of the token still counts.
 func TestGroupsAreThoseOfKubernetes(t *testing.T) {
-	for _, text := range []string{"", "system:bootstrappers:a", "system:bootstrappers:a,system:bootstrappers:b,system:bootstrappers:a",
+	for _, text := range []string{"", "system:bootstrappers:a",
+		"system:bootstrappers:a,system:bootstrappers:b,system:bootstrappers:a",
 		"system:bootstrappers:b,system:bootstrappers:a:b,system:bootstrappers:a-b,system:bootstrappers:a",
 		"system:bootstrappers:a,", ",", " ", "system:bootstrappers:a,system:masters", "hunter2-in-the-wrong-key"} {
 		config := bootstrap.TokenConfig{Token: parse(t, wellKnown), Usages: []string{"authentication"}}
@@ -281,7 +305,8 @@ func TestGroupsAreThoseOfKubernetes(t *testing.T) {
 			continue
 		}
 		theirs, err := secrets.GetGroups(secret)
-		if ours.MalformedGroups != (err != nil) || err == nil && !slices.Equal(append([]string{bootstrapapi.BootstrapDefaultGroup}, ours.Groups...), theirs) {
+		if ours.MalformedGroups != (err != nil) ||
+			err == nil && !slices.Equal(append([]string{bootstrapapi.BootstrapDefaultGroup}, ours.Groups...), theirs) {
 			t.Errorf("%q: %+v, Kubernetes says %v, %v", text, ours, theirs, err)
 		}
 	}
@@ -294,7 +319,8 @@ func TestPins(t *testing.T) {
 			t.Errorf("%q: %v, %v", s, p, err)
 		}
 	}
-	for _, s := range []string{"", "sha256:", digits, "sha1:" + digits, "sha256:" + digits[1:], "sha256:" + digits + "0", "sha256:" + digits[1:] + "g", "sha256 " + digits} {
+	for _, s := range []string{"", "sha256:", digits, "sha1:" + digits, "sha256:" + digits[1:], "sha256:" + digits + "0",
+		"sha256:" + digits[1:] + "g", "sha256 " + digits} {
 		if _, err := bootstrap.ParsePins(s); err == nil {
 			t.Errorf("%q was accepted", s)
 		}
@@ -323,7 +349,8 @@ func TestClusterInfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs, err := clientcmd.Load(encoded)
-	if err != nil || len(theirs.Clusters) != 1 || theirs.Clusters[""].Server != info.Server || string(theirs.Clusters[""].CertificateAuthorityData) != string(info.CAData) {
+	if err != nil || len(theirs.Clusters) != 1 || theirs.Clusters[""].Server != info.Server ||
+		string(theirs.Clusters[""].CertificateAuthorityData) != string(info.CAData) {
 		t.Errorf("client-go reads %+v, %v", theirs, err)
 	}
 	written, err := clientcmd.Write(*theirs)
@@ -331,22 +358,27 @@ func TestClusterInfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, content := range [][]byte{encoded, written} {
-		if back, err := bootstrap.ParseClusterInfo(content); err != nil || back.Server != info.Server || string(back.CAData) != string(info.CAData) {
+		if back, err := bootstrap.ParseClusterInfo(content); err != nil || back.Server != info.Server ||
+			string(back.CAData) != string(info.CAData) {
 			t.Errorf("comes back as %+v, %v", back, err)
 		}
 	}
-	named := "clusters: [{name: other, cluster: {server: https://wrong}}, {name: mine, cluster: {server: https://right}}]\n" +
-		"contexts: [{name: c, context: {cluster: mine}}]\ncurrent-context: c\n"
+	named :=
+		"clusters: [{name: other, cluster: {server: https://wrong}}, {name: mine, cluster: {server: https://right}}]\n" +
+			"contexts: [{name: c, context: {cluster: mine}}]\ncurrent-context: c\n"
 	if back, err := bootstrap.ParseClusterInfo([]byte(named)); err != nil || back.Server != "https://right" {
 		t.Errorf("the current context's cluster: %+v, %v", back, err)
 	}
 	command, err := info.JoinCommand(parse(t, wellKnown))
-	if err != nil || !strings.HasPrefix(command, "kubeadm join 10.0.0.1:6443 --token "+wellKnown+" --discovery-token-ca-cert-hash sha256:") {
+	if err != nil ||
+		!strings.HasPrefix(command,
+			"kubeadm join 10.0.0.1:6443 --token "+wellKnown+" --discovery-token-ca-cert-hash sha256:") {
 		t.Errorf("%s, %v", command, err)
 	}
 }
 
-// What is published holds certificates and nothing else, and what we write we read.
+// What is published holds certificates and nothing else, and what we write we
+// read.
 func TestCertificateAuthorityData(t *testing.T) {
 	authority := newCA(t)
 	der, err := x509.MarshalECPrivateKey(authority.key)
@@ -358,21 +390,26 @@ func TestCertificateAuthorityData(t *testing.T) {
 		"a private key behind":          {certificate + key, `"EC PRIVATE KEY"`},
 		"a private key before":          {key + certificate, `"EC PRIVATE KEY"`},
 		"a private key that is cut off": {certificate + key[:len(key)-10], "2 PEM blocks, but 1 certificates"},
-		"a private key of bad base64":   {strings.Replace(key, "\n", "\n!", 1) + certificate, "2 PEM blocks, but 1 certificates"},
-		"a certificate with headers":    {strings.Replace(certificate, "-\n", "-\na: b\n\n", 1), `"CERTIFICATE"`},
-		"no certificate":                {"garbage", "no PEM certificate"},
+		"a private key of bad base64": {strings.Replace(key, "\n", "\n!", 1) + certificate,
+			"2 PEM blocks, but 1 certificates"},
+		"a certificate with headers": {strings.Replace(certificate, "-\n", "-\na: b\n\n", 1), `"CERTIFICATE"`},
+		"no certificate":             {"garbage", "no PEM certificate"},
 	} {
 		info := &bootstrap.ClusterInfo{Server: "https://a", CAData: []byte(tc.data)}
 		_, errEncode := info.Encode()
-		_, errParse := bootstrap.ParseClusterInfo(fmt.Appendf(nil, "clusters: [{name: '', cluster: {server: https://a, certificate-authority-data: %s}}]",
-			base64.StdEncoding.EncodeToString(info.CAData)))
+		_,
+			errParse := bootstrap.ParseClusterInfo(
+			fmt.Appendf(nil, "clusters: [{name: '', cluster: {server: https://a, certificate-authority-data: %s}}]",
+				base64.StdEncoding.EncodeToString(info.CAData)))
 		for _, err := range []error{errEncode, errParse} {
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "!") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	encoded, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: []byte("a comment\n" + certificate + "the end\n")}).Encode()
+	encoded,
+		err := (&bootstrap.ClusterInfo{Server: "https://a",
+		CAData: []byte("a comment\n" + certificate + "the end\n")}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,17 +422,22 @@ func TestCertificateAuthorityData(t *testing.T) {
 func TestServers(t *testing.T) {
 	authority := newCA(t)
 	for server, want := range map[string]string{
-		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": `"[fd00::1]:443"`, "https://[fd00::1]:6443/": `"[fd00::1]:6443"`,
+		"https://10.0.0.1:6443": "10.0.0.1:6443", "https://[fd00::1]": `"[fd00::1]:443"`,
+		"https://[fd00::1]:6443/":  `"[fd00::1]:6443"`,
 		"https://api.example.com.": "api.example.com.:443", "HTTPS://My_Host": "My_Host:443",
 	} {
 		command, err := (&bootstrap.ClusterInfo{Server: server, CAData: authority.pem}).JoinCommand(parse(t, wellKnown))
-		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown+" --discovery-token-ca-cert-hash "+bootstrap.PinOf(authority.cert).String() {
+		if err != nil || command != "kubeadm join "+want+" --token "+wellKnown+" --discovery-token-ca-cert-hash "+
+			bootstrap.PinOf(authority.cert).String() {
 			t.Errorf("%q: %q, %v", server, command, err)
 		}
 	}
-	for _, server := range []string{"", "a", "https://", "http://a", "https:a", "https://10.0.0.1;reboot", "https://$(reboot)", "https://a&&curl$IFS'b'>x", "https://`a`",
-		"https://a|b", "https://-a", "https://a..b", "https://10.0.0.256", "https://10.0.0", "https://host:", "https://host:0", "https://host:99999", "https://host:x", "https://::1",
-		"https://[fe80::1%25eth0]", "https://[fe80::1%25$(reboot)]", "https://a?", "https://a?b", "https://a#", "https://a b", "https://é", "https://" + strings.Repeat("a", 254),
+	for _, server := range []string{"", "a", "https://", "http://a", "https:a", "https://10.0.0.1;reboot",
+		"https://$(reboot)", "https://a&&curl$IFS'b'>x", "https://`a`",
+		"https://a|b", "https://-a", "https://a..b", "https://10.0.0.256", "https://10.0.0", "https://host:",
+		"https://host:0", "https://host:99999", "https://host:x", "https://::1",
+		"https://[fe80::1%25eth0]", "https://[fe80::1%25$(reboot)]", "https://a?", "https://a?b", "https://a#", "https://a b",
+		"https://é", "https://" + strings.Repeat("a", 254),
 		"https://user:hunter2@a", "https://user:hunter2 @a", "https://user@a"} {
 		info := &bootstrap.ClusterInfo{Server: server, CAData: authority.pem}
 		command, errJoin := info.JoinCommand(parse(t, wellKnown))
@@ -404,17 +446,22 @@ func TestServers(t *testing.T) {
 			t.Errorf("%q: %q, %v, %v", server, command, errJoin, errEncode)
 		}
 	}
-	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b", CAData: authority.pem} // clients can use it, kubeadm cannot
+	// clients can use it, kubeadm cannot
+	prefixed := &bootstrap.ClusterInfo{Server: "https://a/clusters/b", CAData: authority.pem}
 	if _, err := prefixed.Encode(); err != nil {
 		t.Error(err)
 	}
-	if command, err := prefixed.JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "without a path") {
+	if command, err := prefixed.JoinCommand(parse(t, wellKnown)); err == nil ||
+		!strings.Contains(err.Error(), "without a path") {
 		t.Errorf("%q, %v", command, err)
 	}
-	if command, err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: authority.pem}).JoinCommand(bootstrap.Token{}); err == nil {
+	if command,
+		err := (&bootstrap.ClusterInfo{Server: "https://a", CAData: authority.pem}).JoinCommand(
+		bootstrap.Token{}); err == nil {
 		t.Errorf("without a token: %q", command)
 	}
-	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil || !strings.Contains(err.Error(), "set certificate-authority-data") {
+	if command, err := (&bootstrap.ClusterInfo{Server: "https://a"}).JoinCommand(parse(t, wellKnown)); err == nil ||
+		!strings.Contains(err.Error(), "set certificate-authority-data") {
 		t.Errorf("without a certificate authority: %q, %v", command, err)
 	}
 }
@@ -423,8 +470,10 @@ func TestServers(t *testing.T) {
 const aliased = "big: &a \"0123456789\"\nall: [*a,*a,*a]\nclusters: [{name: '', cluster: {server: https://a}}]\n"
 
 func TestClusterInfoDoesNotExpand(t *testing.T) {
-	for _, content := range []string{aliased, strings.ReplaceAll(aliased, "\n", "\u2028"), "? &a x\n: *a\n", "\ufeff&a [*a]", "{\"a\":&a [],\"b\":*a}", "a: &a {b: c}\n<<: *a\n"} {
-		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), "anchors and aliases") {
+	for _, content := range []string{aliased, strings.ReplaceAll(aliased, "\n", "\u2028"), "? &a x\n: *a\n",
+		"\ufeff&a [*a]", "{\"a\":&a [],\"b\":*a}", "a: &a {b: c}\n<<: *a\n"} {
+		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil ||
+			!strings.Contains(err.Error(), "anchors and aliases") {
 			t.Errorf("%q: %+v, %v", content, info, err)
 		}
 	}
@@ -453,13 +502,15 @@ func TestClusterInfoThatIsRefused(t *testing.T) {
 		"clusters: [{name: '', cluster: {server: https://a}}]\nusers: [{name: u, user: {exec: {command: rm}}}]": `user, "u"`,
 		strings.Repeat(" ", 1<<20+1): "larger than",
 	} {
-		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret-token") {
+		if info, err := bootstrap.ParseClusterInfo([]byte(content)); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret-token") {
 			t.Errorf("%.100q: %+v, %v", content, info, err)
 		}
 	}
 }
 
-// What client-go refuses for its names, kind or apiVersion we refuse, and nothing that it accepts.
+// What client-go refuses for its names, kind or apiVersion we refuse, and
+// nothing that it accepts.
 func TestClusterInfoErrorsNameTheValueAndTheRemedy(t *testing.T) {
 	const clusters = "clusters: [{name: prod, cluster: {server: 'https://10.0.0.1:6443'}}]\n"
 	of := func(cluster string) string { return "clusters: [{name: '', cluster: {" + cluster + "}}]" }
@@ -467,19 +518,26 @@ func TestClusterInfoErrorsNameTheValueAndTheRemedy(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"IPv6 without brackets":          {of("server: 'https://2001:db8::19e:6443'"), []string{`"https://2001:db8::19e:6443"`, "brackets"}},
+		"IPv6 without brackets": {of("server: 'https://2001:db8::19e:6443'"),
+			[]string{`"https://2001:db8::19e:6443"`, "brackets"}},
 		"IPv6 without brackets and port": {of("server: 'https://fd00::1'"), []string{`"https://fd00::1"`, "brackets"}},
 		"server of another scheme":       {of("server: 'http://10.0.0.1'"), []string{`"http://10.0.0.1"`, "https://"}},
-		"port out of range":              {of("server: 'https://10.0.0.1:99999'"), []string{`"https://10.0.0.1:99999"`, "65535"}},
-		"port that is a word":            {of("server: 'https://10.0.0.1:https'"), []string{`"https://10.0.0.1:https"`, "65535"}},
-		"context does not exist": {clusters + "contexts: [{name: other, context: {cluster: prod}}]\ncurrent-context: admin@prod",
+		"port out of range": {of("server: 'https://10.0.0.1:99999'"),
+			[]string{`"https://10.0.0.1:99999"`, "65535"}},
+		"port that is a word": {of("server: 'https://10.0.0.1:https'"),
+			[]string{`"https://10.0.0.1:https"`, "65535"}},
+		"context does not exist": {clusters +
+			"contexts: [{name: other, context: {cluster: prod}}]\ncurrent-context: admin@prod",
 			[]string{"current-context", `"admin@prod"`, `"other"`}},
-		"no current context":           {clusters, []string{"current-context", `"prod"`}},
-		"context of a missing cluster": {clusters + "contexts: [{name: c, context: {cluster: gone}}]\ncurrent-context: c", []string{`"c"`, `"gone"`, `"prod"`}},
+		"no current context": {clusters, []string{"current-context", `"prod"`}},
+		"context of a missing cluster": {clusters + "contexts: [{name: c, context: {cluster: gone}}]\ncurrent-context: c",
+			[]string{`"c"`, `"gone"`, `"prod"`}},
 		"proxy": {of("server: 'https://10.0.0.1', proxy-url: 'http://user:hunter2@proxy.example:3128'"),
 			[]string{"proxy-url", "proxy.example:3128", "HTTPS_PROXY"}},
-		"local CA file": {of("server: 'https://10.0.0.1', certificate-authority: /etc/ca.crt"), []string{`"/etc/ca.crt"`, "certificate-authority-data"}},
-		"insecure":      {of("server: 'https://10.0.0.1', insecure-skip-tls-verify: true"), []string{"insecure-skip-tls-verify", "certificate-authority-data"}},
+		"local CA file": {of("server: 'https://10.0.0.1', certificate-authority: /etc/ca.crt"),
+			[]string{`"/etc/ca.crt"`, "certificate-authority-data"}},
+		"insecure": {of("server: 'https://10.0.0.1', insecure-skip-tls-verify: true"),
+			[]string{"insecure-skip-tls-verify", "certificate-authority-data"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := bootstrap.ParseClusterInfo([]byte(row.content))
@@ -534,7 +592,8 @@ func FuzzClusterInfo(f *testing.F) {
 		if err == nil && len(info.Server)+len(info.CAData)+len(info.TLSServerName) > len(content) {
 			t.Errorf("%q gives more than it has: %+v", content, info)
 		}
-		if err == nil && !strings.HasPrefix(info.Server, "https://") && !strings.HasPrefix(strings.ToLower(info.Server), "https://") {
+		if err == nil && !strings.HasPrefix(info.Server, "https://") &&
+			!strings.HasPrefix(strings.ToLower(info.Server), "https://") {
 			t.Errorf("%q gives server %q", content, info.Server)
 		}
 	})
@@ -542,15 +601,19 @@ func FuzzClusterInfo(f *testing.F) {
 
 func FuzzSecret(f *testing.F) {
 	f.Add("abc123", "0123456789abcdef", "2030-01-01T00:00:00Z", "system:bootstrappers:a", "true")
-	f.Add("abc123", "0123456789abcdef", "0001-01-01T00:00:00+00:00", "system:bootstrappers:b,system:bootstrappers:a", "true")
+	f.Add("abc123", "0123456789abcdef", "0001-01-01T00:00:00+00:00",
+		"system:bootstrappers:b,system:bootstrappers:a", "true")
 	f.Fuzz(func(t *testing.T, id, secret, expiration, groups, usage string) {
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
-			"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration), "auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+			Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
+				"token-id": []byte(id), "token-secret": []byte(secret), "expiration": []byte(expiration),
+				"auth-extra-groups": []byte(groups), "usage-bootstrap-signing": []byte(usage)}}
 		c, err := bootstrap.ParseSecret(s)
 		if err != nil {
 			return
 		}
-		if !tokenutil.IsValidBootstrapToken(c.Token.Reveal()) || c.Allows("signing") != (usage == "true") || c.Expired(time.Now()) != secrets.HasExpired(s, time.Now()) {
+		if !tokenutil.IsValidBootstrapToken(c.Token.Reveal()) || c.Allows("signing") != (usage == "true") ||
+			c.Expired(time.Now()) != secrets.HasExpired(s, time.Now()) {
 			t.Errorf("%+v", c)
 		}
 	})

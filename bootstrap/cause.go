@@ -24,10 +24,12 @@ const (
 	CauseSignatureWrong       Cause = "SignatureWrong"       // wraps ErrSignature if it is final
 	CauseCANotPinned          Cause = "CANotPinned"          // none of the cluster's CAs is pinned; wraps ErrPins
 	CauseContentDiffers       Cause = "ContentDiffers"       // the verified answer is another one; wraps ErrPins
-	// CauseCertificateForAnotherName means that the server's certificate does not name the address. It wraps ErrPins.
+	// CauseCertificateForAnotherName means that the server's certificate does
+	// not name the address. It wraps ErrPins.
 	CauseCertificateForAnotherName Cause = "CertificateForAnotherName"
-	CauseCertificateOfAnotherCA    Cause = "CertificateOfAnotherCA" // the server's certificate is from no pinned CA; wraps ErrPins
-	CauseCertificateNotValidNow    Cause = "CertificateNotValidNow" // by the clock of this machine, so Discover waits
+	// the server's certificate is from no pinned CA; wraps ErrPins
+	CauseCertificateOfAnotherCA Cause = "CertificateOfAnotherCA"
+	CauseCertificateNotValidNow Cause = "CertificateNotValidNow" // by the clock of this machine, so Discover waits
 )
 
 // AddressError is the failure of the discovery at one address.

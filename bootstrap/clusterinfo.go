@@ -20,9 +20,11 @@ type ClusterInfo struct {
 	// Server is the URL of the API server, https://<host>[:<port>][/<path>].
 	// The host is a DNS name or an IP address, the default port is 443.
 	Server string
-	// CAData holds the certificates of the CAs to trust, in PEM, and no secret. Empty: the system's CAs.
+	// CAData holds the certificates of the CAs to trust, in PEM, and no secret.
+	// Empty: the system's CAs.
 	CAData []byte
-	// TLSServerName is the expected name in the server's certificate. Empty: the host of Server.
+	// TLSServerName is the expected name in the server's certificate. Empty:
+	// the host of Server.
 	TLSServerName string
 }
 
@@ -108,7 +110,8 @@ func ParseClusterInfo(content []byte) (*ClusterInfo, error) {
 	return c.info()
 }
 
-// The indicators of YAML anchors and aliases. After a letter or a digit they belong to the text.
+// The indicators of YAML anchors and aliases. After a letter or a digit they
+// belong to the text.
 var (
 	anchor = regexp.MustCompile(`(?:^|[^A-Za-z0-9])&`)
 	alias  = regexp.MustCompile(`(?:^|[^A-Za-z0-9])\*`)
@@ -119,7 +122,8 @@ var (
 // It therefore also matches comments and text, where no program writes both.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
-// checkNames refuses duplicate names, because readers differ in which one they take.
+// checkNames refuses duplicate names, because readers differ in which one they
+// take.
 func (k *kubeconfig) checkNames() error {
 	type entry struct{ kind, name string }
 	var entries []entry
@@ -185,8 +189,10 @@ func (c cluster) info() (*ClusterInfo, error) {
 	case c.CAFile != "":
 		return nil, fmt.Errorf("it names a local file, %.100q, instead of certificate-authority-data", c.CAFile)
 	case c.ProxyURL != "":
-		return nil, fmt.Errorf("it sets the proxy %.200q: remove proxy-url, and set HTTPS_PROXY in the environment if the cluster is behind it",
-			redact.URL(c.ProxyURL))
+		return nil,
+			fmt.Errorf(
+				"it sets the proxy %.200q: remove proxy-url, and set HTTPS_PROXY in the environment if the cluster is behind it",
+				redact.URL(c.ProxyURL))
 	}
 	info := &ClusterInfo{Server: c.Server, CAData: c.CAData, TLSServerName: c.TLSServerName}
 	if err := info.check(); err != nil {
@@ -201,9 +207,11 @@ func (c cluster) info() (*ClusterInfo, error) {
 func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for block, rest := pem.Decode(i.CAData); block != nil; block, rest = pem.Decode(rest) {
-		// Kubernetes ignores certificates with headers, so they must not count for a pin either.
+		// Kubernetes ignores certificates with headers, so they must not count
+		// for a pin either.
 		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 {
-			return nil, fmt.Errorf("the certificate authority data holds a PEM block %.50q: it has to be certificates alone", block.Type)
+			return nil, fmt.Errorf("the certificate authority data holds a PEM block %.50q: it has to be certificates alone",
+				block.Type)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -215,7 +223,8 @@ func (i *ClusterInfo) Certificates() ([]*x509.Certificate, error) {
 	case len(i.CAData) > 0 && len(certificates) == 0:
 		return nil, errors.New("the certificate authority data holds no PEM certificate")
 	case blocks != len(certificates): // pem.Decode treats truncated blocks as text
-		return nil, fmt.Errorf("the certificate authority data holds %d PEM blocks, but %d certificates that can be read", blocks, len(certificates))
+		return nil, fmt.Errorf("the certificate authority data holds %d PEM blocks, but %d certificates that can be read",
+			blocks, len(certificates))
 	}
 	return certificates, nil
 }

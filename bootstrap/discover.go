@@ -40,7 +40,8 @@ func WithPins(pins PinSet) DiscoverOption { return func(d *discovery) { d.pins =
 // the token can then impersonate the cluster.
 func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = true } }
 
-// WithTimeout bounds the whole discovery, 5 minutes by default. It must be positive.
+// WithTimeout bounds the whole discovery, 5 minutes by default. It must be
+// positive.
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
 // WithTokenPatience bounds the wait while cluster-info is signed for other
@@ -141,7 +142,8 @@ func Discover(ctx context.Context, servers []string, token Token, opts ...Discov
 	return d.race(ctx)
 }
 
-// race runs one attempt per address and waits for all of them. The first success cancels the others.
+// race runs one attempt per address and waits for all of them. The first
+// success cancels the others.
 func (d *discovery) race(ctx context.Context) (*ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()

@@ -25,11 +25,13 @@ func FuzzConfigMap(f *testing.F) {
 		}
 		a := &attempt{discovery: &discovery{token: token}, distrust: true}
 		err := a.verify(configMap.Data)
-		good := Sign([]byte(configMap.Data[bootstrapapi.KubeConfigKey]), token) == configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"]
+		good := Sign([]byte(configMap.Data[bootstrapapi.KubeConfigKey]),
+			token) == configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"]
 		if (err == nil) != (good && configMap.Data[bootstrapapi.KubeConfigKey] != "") {
 			t.Errorf("%q: %v", body, err)
 		}
-		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" && configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.likely != "" || !errors.Is(err, ErrSignature)) {
+		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" &&
+			configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.likely != "" || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
 		}
 	})

@@ -47,8 +47,9 @@ func issueCA(t testing.TB, parent *ca) ca {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ca"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	issuer, signer := template, key
 	if parent != nil {
 		template.Subject.CommonName = "intermediate"
@@ -75,7 +76,8 @@ func (c ca) server(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return c.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, handler)
 }
 
-// serverWith has a certificate for the names of the template, and as long as that says, otherwise for now.
+// serverWith has a certificate for the names of the template, and as long as
+// that says, otherwise for now.
 func (c ca) serverWith(t *testing.T, template *x509.Certificate, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -91,7 +93,8 @@ func (c ca) serverWith(t *testing.T, template *x509.Certificate, handler http.Ha
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	s.Config.ErrorLog = quiet()
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -127,16 +130,19 @@ func signed(t *testing.T, token string, info *bootstrap.ClusterInfo) map[string]
 func TestDiscover(t *testing.T) {
 	authority := newCA(t)
 	server := authority.server(t, configMap(signedInfo(t, wellKnown, authority.pem)))
-	for name, option := range map[string]bootstrap.DiscoverOption{"pinned": authority.pin(), "unpinned": bootstrap.WithoutPins()} {
-		info, err := bootstrap.Discover(t.Context(), []string{strings.TrimPrefix(server.URL, "https://")}, parse(t, wellKnown), option)
+	for name, option := range map[string]bootstrap.DiscoverOption{"pinned": authority.pin(),
+		"unpinned": bootstrap.WithoutPins()} {
+		info, err := bootstrap.Discover(t.Context(), []string{strings.TrimPrefix(server.URL, "https://")},
+			parse(t, wellKnown), option)
 		if err != nil || info.Server != "https://10.0.0.1:6443" || string(info.CAData) != string(authority.pem) {
 			t.Errorf("%s: %+v, %v", name, info, err)
 		}
 	}
 }
 
-// Cluster parts boot out of order: each state is told once, and the discovery goes on by itself.
-// The server sends its leaf alone, as kubeadm's apiserver.crt is.
+// Cluster parts boot out of order: each state is told once, and the discovery
+// goes on by itself. The server sends its leaf alone, as kubeadm's
+// apiserver.crt is.
 func TestDiscoverBelowAnIntermediateCA(t *testing.T) {
 	root, other := newCA(t), newCA(t)
 	between := issueCA(t, &root)
@@ -149,15 +155,20 @@ func TestDiscoverBelowAnIntermediateCA(t *testing.T) {
 		pin      ca
 		cause    bootstrap.Cause // empty: discovered
 	}{
-		"pin of the intermediate":           {signer: between, bundle: []ca{between, root}, pin: between},
-		"pin of the root":                   {signer: between, bundle: []ca{between, root}, pin: root},
-		"pin of the root above two":         {signer: lower, bundle: []ca{lower, between, root}, pin: root},
-		"pin of the middle one of three":    {signer: lower, bundle: []ca{root, between, lower}, pin: between},
-		"intermediate absent":               {signer: lower, bundle: []ca{lower, root}, pin: root, cause: bootstrap.CauseCertificateOfAnotherCA},
-		"pin of a CA below the server's":    {signer: between, bundle: []ca{lower, between, root}, pin: lower, cause: bootstrap.CauseCertificateOfAnotherCA},
-		"server's CA unpinned":              {signer: other, bundle: []ca{other, root}, pin: root, cause: bootstrap.CauseCertificateOfAnotherCA},
-		"certificate for another name":      {signer: between, template: forAnotherName, bundle: []ca{between, root}, pin: root, cause: bootstrap.CauseCertificateForAnotherName},
-		"pin of a CA outside cluster-info":  {signer: between, bundle: []ca{between}, pin: root, cause: bootstrap.CauseCANotPinned},
+		"pin of the intermediate":        {signer: between, bundle: []ca{between, root}, pin: between},
+		"pin of the root":                {signer: between, bundle: []ca{between, root}, pin: root},
+		"pin of the root above two":      {signer: lower, bundle: []ca{lower, between, root}, pin: root},
+		"pin of the middle one of three": {signer: lower, bundle: []ca{root, between, lower}, pin: between},
+		"intermediate absent": {signer: lower, bundle: []ca{lower, root}, pin: root,
+			cause: bootstrap.CauseCertificateOfAnotherCA},
+		"pin of a CA below the server's": {signer: between, bundle: []ca{lower, between, root}, pin: lower,
+			cause: bootstrap.CauseCertificateOfAnotherCA},
+		"server's CA unpinned": {signer: other, bundle: []ca{other, root}, pin: root,
+			cause: bootstrap.CauseCertificateOfAnotherCA},
+		"certificate for another name": {signer: between, template: forAnotherName, bundle: []ca{between, root},
+			pin: root, cause: bootstrap.CauseCertificateForAnotherName},
+		"pin of a CA outside cluster-info": {signer: between, bundle: []ca{between}, pin: root,
+			cause: bootstrap.CauseCANotPinned},
 		"pin of the root, unrelated CA too": {signer: between, bundle: []ca{other, between, root}, pin: root},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +181,8 @@ func TestDiscoverBelowAnIntermediateCA(t *testing.T) {
 				template = &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 			}
 			server := row.signer.serverWith(t, template, configMap(signedInfo(t, wellKnown, bundle)))
-			info, err := bootstrap.Discover(t.Context(), []string{server.URL}, parse(t, wellKnown), row.pin.pin(), bootstrap.WithTimeout(20*time.Second))
+			info, err := bootstrap.Discover(t.Context(), []string{server.URL}, parse(t, wellKnown), row.pin.pin(),
+				bootstrap.WithTimeout(20*time.Second))
 			if row.cause != "" {
 				wantCause(t, name, err, row.cause)
 				return
@@ -199,8 +211,8 @@ func TestDiscoverWaits(t *testing.T) {
 	var states []string
 	_, err := bootstrap.Discover(t.Context(), []string{server.URL}, parse(t, wellKnown), authority.pin(),
 		bootstrap.WithProgress(func(s string) { states = append(states, s) }), bootstrap.WithInterval(time.Millisecond))
-	want := []string{"the server answers with HTTP 503", "anonymous requests may not read cluster-info (403)", "the server answers with HTTP 418",
-		"cluster-info has no signatures at all"}
+	want := []string{"the server answers with HTTP 503", "anonymous requests may not read cluster-info (403)",
+		"the server answers with HTTP 418", "cluster-info has no signatures at all"}
 	if err != nil || !slices.Equal(states, want) {
 		t.Errorf("%q, %v", states, err)
 	}
@@ -226,20 +238,27 @@ func TestDiscoverTimesOut(t *testing.T) {
 	}{
 		"403 of a proxy": {authority.server(t, proxy).URL, "RoleBinding", bootstrap.CauseNotAnAPIServer},
 		"503":            {authority.server(t, status(503)).URL, "starting or overloaded", bootstrap.CauseServerStarting},
-		"token expired":  {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL, `not signed for the token ID "abc123", but for others; the token is expired, deleted, mistyped, or without the usage signing`, bootstrap.CauseNotSignedForToken},
-		"signer down":    {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL, "the signer is not running", bootstrap.CauseNotSigned},
-		"401":            {authority.server(t, status(401)).URL, "anonymous access is off", bootstrap.CauseAnonymousRefused},
-		"403":            {authority.server(t, status(403)).URL, "RoleBinding", bootstrap.CauseAnonymousForbidden},
-		"404":            {authority.server(t, status(404)).URL, "has not published it", bootstrap.CauseNotPublished},
-		"418":            {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers", bootstrap.CauseNotAnAPIServer},
+		"token expired": {authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL,
+			`not signed for the token ID "abc123", but for others; the token is expired, deleted, mistyped, or without the usage signing`, bootstrap.CauseNotSignedForToken},
+		"signer down": {authority.server(t, configMap(map[string]string{"kubeconfig": good["kubeconfig"]})).URL,
+			"the signer is not running", bootstrap.CauseNotSigned},
+		"401": {authority.server(t, status(401)).URL, "anonymous access is off", bootstrap.CauseAnonymousRefused},
+		"403": {authority.server(t, status(403)).URL, "RoleBinding", bootstrap.CauseAnonymousForbidden},
+		"404": {authority.server(t, status(404)).URL, "has not published it", bootstrap.CauseNotPublished},
+		"418": {authority.server(t, status(418)).URL, "the address is wrong, or something in between answers",
+			bootstrap.CauseNotAnAPIServer},
 		"cannot connect": {down.URL, "it is down, or the address is wrong", bootstrap.CauseServerUnreachable},
 		"nothing in it":  {authority.server(t, configMap(nil)).URL, "no kubeconfig yet", bootstrap.CauseNotPublished},
-		"clock behind": {authority.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
-			NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong", bootstrap.CauseCertificateNotValidNow},
+		"clock behind": {authority.serverWith(t,
+			&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(time.Hour),
+				NotAfter: time.Now().Add(2 * time.Hour)}, configMap(good)).URL, "the clock of this machine is wrong",
+			bootstrap.CauseCertificateNotValidNow},
 	} {
 		ctx, timeUp := context.WithCancel(t.Context())
-		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "0123456789") {
+		_, err := bootstrap.Discover(ctx, []string{tc.url}, parse(t, wellKnown), authority.pin(),
+			bootstrap.WithProgress(func(string) { timeUp() }))
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.want) ||
+			strings.Contains(err.Error(), "0123456789") {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantCause(t, name, err, tc.cause)
@@ -254,31 +273,35 @@ func TestDiscoverEndsAtAFinalCause(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","code":403}`)
 	}
-	_, err := bootstrap.Discover(t.Context(), []string{authority.server(t, forbidden).URL}, parse(t, wellKnown), authority.pin(),
-		bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
+	_, err := bootstrap.Discover(t.Context(), []string{authority.server(t, forbidden).URL}, parse(t, wellKnown),
+		authority.pin(), bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
 	wantCause(t, "403", err, bootstrap.CauseAnonymousForbidden)
 	if asked != 1 || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("asked %d times, %v", asked, err)
 	}
 }
 
-// A command can end the wait for a token that the cluster does not know; the library waits on its own account.
+// A command can end the wait for a token that the cluster does not know; the
+// library waits on its own account.
 func TestDiscoverEndsTheWaitForATokenWithoutSignature(t *testing.T) {
 	authority := newCA(t)
 	others := authority.server(t, configMap(signedInfo(t, "xyz789.0123456789abcdef", authority.pem))).URL
-	_, err := bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
-		bootstrap.WithTokenPatience(20*time.Millisecond))
+	_, err := bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithInterval(time.Millisecond), bootstrap.WithTokenPatience(20*time.Millisecond))
 	wantCause(t, "patience", err, bootstrap.CauseNotSignedForToken)
-	if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "expired, deleted, mistyped, or without the usage signing") {
+	if errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "expired, deleted, mistyped, or without the usage signing") {
 		t.Errorf("it ends with %v", err)
 	}
-	_, err = bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
-		bootstrap.WithTimeout(200*time.Millisecond))
+	_, err = bootstrap.Discover(t.Context(), []string{others}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithInterval(time.Millisecond), bootstrap.WithTimeout(200*time.Millisecond))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without patience it ends with %v", err)
 	}
-	unsigned := authority.server(t, configMap(map[string]string{"kubeconfig": signedInfo(t, wellKnown, authority.pem)["kubeconfig"]})).URL
-	_, err = bootstrap.Discover(t.Context(), []string{unsigned}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
+	unsigned := authority.server(t,
+		configMap(map[string]string{"kubeconfig": signedInfo(t, wellKnown, authority.pem)["kubeconfig"]})).URL
+	_, err = bootstrap.Discover(t.Context(), []string{unsigned}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithInterval(time.Millisecond),
 		bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithTokenPatience(time.Millisecond))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("while no token has a signature it ends with %v", err)
@@ -288,7 +311,8 @@ func TestDiscoverEndsTheWaitForATokenWithoutSignature(t *testing.T) {
 func wantCause(t *testing.T, name string, err error, cause bootstrap.Cause) {
 	t.Helper()
 	var failed *bootstrap.DiscoveryError
-	if !errors.As(err, &failed) || len(failed.Addresses) != 1 || failed.Addresses[0].Cause != cause || !strings.HasPrefix(failed.Addresses[0].Error(), failed.Addresses[0].Address+": ") {
+	if !errors.As(err, &failed) || len(failed.Addresses) != 1 || failed.Addresses[0].Cause != cause ||
+		!strings.HasPrefix(failed.Addresses[0].Error(), failed.Addresses[0].Address+": ") {
 		t.Errorf("%s: want %s, got %+v", name, cause, failed)
 	}
 }
@@ -299,10 +323,12 @@ func TestDiscoverUnderAttack(t *testing.T) {
 	good := signedInfo(t, wellKnown, authority.pem)
 	forged := signedInfo(t, "abc123.fedcba9876543210", foreign.pem)
 	both := signedInfo(t, wellKnown, append(slices.Clone(authority.pem), foreign.pem...))
-	credentials := map[string]string{"kubeconfig": good["kubeconfig"] + "users: [{name: u, user: {exec: {command: rm}}}]\n"}
+	credentials := map[string]string{
+		"kubeconfig": good["kubeconfig"] + "users: [{name: u, user: {exec: {command: rm}}}]\n"}
 	credentials["kubeconfig"] = strings.Replace(credentials["kubeconfig"], "users: null\n", "", 1)
 	credentials["jws-kubeconfig-abc123"] = bootstrap.Sign([]byte(credentials["kubeconfig"]), parse(t, wellKnown))
-	none := map[string]string{"kubeconfig": good["kubeconfig"], "jws-kubeconfig-abc123": "eyJhbGciOiJub25lIiwia2lkIjoiYWJjMTIzIn0.."}
+	none := map[string]string{"kubeconfig": good["kubeconfig"],
+		"jws-kubeconfig-abc123": "eyJhbGciOiJub25lIiwia2lkIjoiYWJjMTIzIn0.."}
 	changing := 0
 	for name, tc := range map[string]struct {
 		server *httptest.Server
@@ -310,10 +336,14 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		is     error
 		cause  bootstrap.Cause
 	}{
-		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
-		"no algorithm":     {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster", bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
-		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)), "not from a pinned authority", bootstrap.ErrPins, bootstrap.CauseCertificateOfAnotherCA},
-		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))), "none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrap.CauseCANotPinned},
+		"forged signature": {authority.server(t, configMap(forged)), "is mistyped, or belongs to another cluster",
+			bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"no algorithm": {authority.server(t, configMap(none)), "is mistyped, or belongs to another cluster",
+			bootstrap.ErrSignature, bootstrap.CauseSignatureWrong},
+		"certificate of a foreign CA next to the pinned one": {foreign.server(t, configMap(both)),
+			"not from a pinned authority", bootstrap.ErrPins, bootstrap.CauseCertificateOfAnotherCA},
+		"another authority": {foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem))),
+			"none of its certificate authorities is pinned; it has [sha256:", bootstrap.ErrPins, bootstrap.CauseCANotPinned},
 		"second answer differs": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			changing++
 			if changing > 1 {
@@ -325,11 +355,16 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		"redirect": {authority.server(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 		}), "refused to follow a redirect", nil, bootstrap.CauseNotAnAPIServer},
-		"credentials":       {authority.server(t, configMap(credentials)), "must not hold credentials", nil, bootstrap.CauseClusterInfoMalformed},
-		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "is that an API server?", nil, bootstrap.CauseNotAnAPIServer},
+		"credentials": {authority.server(t, configMap(credentials)), "must not hold credentials", nil,
+			bootstrap.CauseClusterInfoMalformed},
+		"not an API server": {authority.server(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<html>")
+		}), "is that an API server?", nil, bootstrap.CauseNotAnAPIServer},
 	} {
-		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
-		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {
+		_, err := bootstrap.Discover(t.Context(), []string{tc.server.URL}, parse(t, wellKnown), authority.pin(),
+			bootstrap.WithInterval(time.Millisecond))
+		if err == nil || !strings.Contains(err.Error(), tc.want) ||
+			!strings.HasPrefix(err.Error(), "discover cluster at "+tc.server.URL) || tc.is != nil && !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantCause(t, name, err, tc.cause)
@@ -342,7 +377,8 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		}
 	})
 	ctx, timeUp := context.WithCancel(t.Context())
-	_, err := bootstrap.Discover(ctx, []string{endless.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithProgress(func(string) { timeUp() }))
+	_, err := bootstrap.Discover(ctx, []string{endless.URL}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithProgress(func(string) { timeUp() }))
 	if err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("endless answer: %v", err)
 	}
@@ -351,13 +387,15 @@ func TestDiscoverUnderAttack(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	_, err = bootstrap.Discover(t.Context(), []string{slow.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithProgress(nil))
+	_, err = bootstrap.Discover(t.Context(), []string{slow.URL}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithTimeout(200*time.Millisecond), bootstrap.WithProgress(nil))
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("an answer that does not end: %v", err)
 	}
 }
 
-// A server that answers in another protocol fills neither the error nor the progress.
+// A server that answers in another protocol fills neither the error nor the
+// progress.
 func TestDiscoverBoundsWhatALongBannerSays(t *testing.T) {
 	authority := newCA(t)
 	for name, size := range map[string]int{"below the bound of headers": 32 << 10, "above the bound of headers": 2 << 20} {
@@ -375,7 +413,8 @@ func TestDiscoverBoundsWhatALongBannerSays(t *testing.T) {
 			var progress string
 			_, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), bootstrap.WithoutPins(),
 				bootstrap.WithProgress(func(s string) { progress = s; timeUp() }))
-			if !errors.Is(err, context.Canceled) || !strings.Contains(progress, "cannot be reached") || len(err.Error()) > 2000 || len(progress) > 2000 {
+			if !errors.Is(err, context.Canceled) || !strings.Contains(progress, "cannot be reached") ||
+				len(err.Error()) > 2000 || len(progress) > 2000 {
 				t.Errorf("the error has %d bytes, the progress %d: %.300q", len(err.Error()), len(progress), err)
 			}
 		})
@@ -389,14 +428,17 @@ func TestDiscoverAtSeveralAddresses(t *testing.T) {
 	works := authority.server(t, configMap(good)).URL
 	hangs := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }).URL
 	for name, other := range map[string]string{
-		"another waits":  authority.server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }).URL,
+		"another waits": authority.server(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+		}).URL,
 		"another hangs":  hangs,
 		"another forges": authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL,
 		"another works":  works,
 	} {
 		for _, servers := range [][]string{{other, works}, {works, other}} {
 			t.Run(name, func(t *testing.T) {
-				info, err := bootstrap.Discover(t.Context(), servers, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond))
+				info, err := bootstrap.Discover(t.Context(), servers, parse(t, wellKnown), authority.pin(),
+					bootstrap.WithInterval(time.Millisecond))
 				if err != nil || info.Server != "https://10.0.0.1:6443" {
 					t.Errorf("%+v, %v", info, err)
 				}
@@ -412,19 +454,21 @@ func TestDiscoverGivesUpOneAddress(t *testing.T) {
 	forges := authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL
 	late := authority.server(t, func(w http.ResponseWriter, r *http.Request) { <-givenUp; configMap(good)(w, r) }).URL
 	var states []string
-	_, err := bootstrap.Discover(t.Context(), []string{forges, late}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
-		bootstrap.WithProgress(func(s string) {
+	_, err := bootstrap.Discover(t.Context(), []string{forges, late}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithInterval(time.Millisecond), bootstrap.WithProgress(func(s string) {
 			if states = append(states, s); strings.Contains(s, "given up") {
 				close(givenUp)
 			}
 		}))
-	if err != nil || len(states) != 2 || !strings.HasPrefix(states[0], forges+": the signature of cluster-info does not fit") ||
+	if err != nil || len(states) != 2 ||
+		!strings.HasPrefix(states[0], forges+": the signature of cluster-info does not fit") ||
 		!strings.HasPrefix(states[1], forges+": given up: ") {
 		t.Errorf("%q, %v", states, err)
 	}
 }
 
-// When no address works, the error is one line that names each of them and its failure.
+// When no address works, the error is one line that names each of them and its
+// failure.
 func TestDiscoverFailsAtAllAddresses(t *testing.T) {
 	authority := newCA(t)
 	forges := authority.server(t, configMap(signedInfo(t, "abc123.fedcba9876543210", authority.pem))).URL
@@ -433,8 +477,8 @@ func TestDiscoverFailsAtAllAddresses(t *testing.T) {
 	missing := authority.server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }).URL
 	ctx, timeUp := context.WithCancel(t.Context())
 	left := 3 // two are given up, one waits
-	_, err := bootstrap.Discover(ctx, []string{forges, other, missing}, parse(t, wellKnown), authority.pin(), bootstrap.WithInterval(time.Millisecond),
-		bootstrap.WithProgress(func(s string) {
+	_, err := bootstrap.Discover(ctx, []string{forges, other, missing}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithInterval(time.Millisecond), bootstrap.WithProgress(func(s string) {
 			if strings.Contains(s, "given up") || strings.Contains(s, "404") {
 				left--
 			}
@@ -445,7 +489,8 @@ func TestDiscoverFailsAtAllAddresses(t *testing.T) {
 	if !errors.Is(err, bootstrap.ErrSignature) || !errors.Is(err, bootstrap.ErrPins) || !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"discover cluster at http", forges + ": the signature", other + ": ", missing + ": context canceled while waiting: there is no cluster-info (404)"} {
+	for _, want := range []string{"discover cluster at http", forges + ": the signature", other + ": ",
+		missing + ": context canceled while waiting: there is no cluster-info (404)"} {
 		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -456,16 +501,22 @@ func TestDiscoverFailsAtAllAddresses(t *testing.T) {
 // for his own name cannot have that name checked.
 func TestDiscoverProvesTheNameThatTheCallerGave(t *testing.T) {
 	authority, evil := newCA(t), newCA(t)
-	data := signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://evil.example", CAData: append(slices.Clone(authority.pem), evil.pem...), TLSServerName: "worker-7"})
+	data := signed(t, wellKnown,
+		&bootstrap.ClusterInfo{Server: "https://evil.example", CAData: append(slices.Clone(authority.pem), evil.pem...),
+			TLSServerName: "worker-7"})
 	neighbour := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"worker-7"}}, configMap(data))
-	for name, wrong := range map[string]string{"the host of the address": "", "a name of the caller's": "kubernetes.default"} {
-		info, err := bootstrap.Discover(t.Context(), []string{neighbour.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName(wrong))
+	for name, wrong := range map[string]string{"the host of the address": "",
+		"a name of the caller's": "kubernetes.default"} {
+		info, err := bootstrap.Discover(t.Context(), []string{neighbour.URL}, parse(t, wellKnown), authority.pin(),
+			bootstrap.WithServerName(wrong))
 		if !errors.Is(err, bootstrap.ErrPins) || info != nil || !strings.Contains(err.Error(), "for another name") {
 			t.Errorf("%s: %+v, %v", name, info, err)
 		}
 	}
-	tunnel := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"kubernetes.default"}}, configMap(signedInfo(t, wellKnown, authority.pem)))
-	if _, err := bootstrap.Discover(t.Context(), []string{tunnel.URL}, parse(t, wellKnown), authority.pin(), bootstrap.WithServerName("kubernetes.default")); err != nil {
+	tunnel := authority.serverWith(t, &x509.Certificate{DNSNames: []string{"kubernetes.default"}},
+		configMap(signedInfo(t, wellKnown, authority.pem)))
+	if _, err := bootstrap.Discover(t.Context(), []string{tunnel.URL}, parse(t, wellKnown), authority.pin(),
+		bootstrap.WithServerName("kubernetes.default")); err != nil {
 		t.Errorf("the caller knows the name: %v", err)
 	}
 }
@@ -486,15 +537,18 @@ func TestDiscoverWithoutAPacket(t *testing.T) {
 			return err
 		},
 		"https://": func() error {
-			_, err := bootstrap.Discover(t.Context(), []string{"http://127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins())
+			_, err := bootstrap.Discover(t.Context(), []string{"http://127.0.0.1:1"}, parse(t, wellKnown),
+				bootstrap.WithoutPins())
 			return err
 		},
 		"more than 0": func() error {
-			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(0))
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(),
+				bootstrap.WithTimeout(0))
 			return err
 		},
 		`"a b"`: func() error {
-			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithServerName("a b"))
+			_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1"}, parse(t, wellKnown), bootstrap.WithoutPins(),
+				bootstrap.WithServerName("a b"))
 			return err
 		},
 	} {
@@ -502,9 +556,11 @@ func TestDiscoverWithoutAPacket(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	for _, server := range []string{"", "10.0.0.1:99999", "::1", "fe80::1:6443", "host:", "10.0.0.1:6443:6443", "https://host?", "a b", "10.0.0.1;x", "https://10.0.0.1:0",
+	for _, server := range []string{"", "10.0.0.1:99999", "::1", "fe80::1:6443", "host:", "10.0.0.1:6443:6443",
+		"https://host?", "a b", "10.0.0.1;x", "https://10.0.0.1:0",
 		"10.0.0.1 :6443", "ho_st$", "user:hunter2@host"} {
-		_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1", server}, parse(t, wellKnown), bootstrap.WithoutPins(), bootstrap.WithTimeout(time.Nanosecond))
+		_, err := bootstrap.Discover(t.Context(), []string{"127.0.0.1:1", server}, parse(t, wellKnown),
+			bootstrap.WithoutPins(), bootstrap.WithTimeout(time.Nanosecond))
 		if err == nil || !strings.Contains(err.Error(), "the server has to be") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", server, err)
 		}
@@ -515,7 +571,8 @@ func TestDiscoverEndsWithItsContext(t *testing.T) {
 	authority := newCA(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	server := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
-	if _, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), authority.pin()); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if _, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), authority.pin()); err == nil ||
+		!strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -550,15 +607,20 @@ func TestLoadRefreshSave(t *testing.T) {
 			t.Errorf("%s: refreshed to %+v, %v", name, fresh, err)
 		}
 	}
-	if _, err := (&bootstrap.ClusterInfo{Server: server.URL, CAData: newCA(t).pem}).Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := (&bootstrap.ClusterInfo{Server: server.URL, CAData: newCA(t).pem}).Refresh(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("refreshing from an impostor: %v", err)
 	}
 	for source, want := range map[string]string{
-		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file", "-": "no standard input",
-		server.URL + "/x?sig=hunter2": "certificate", "https://user:hunter2@127.0.0.1:1/": "must not hold a user name or a password", "https://user:hunter2 @a": "not a URL",
-		t.TempDir(): "no regular file",
+		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file",
+		"-":                                 "no standard input",
+		server.URL + "/x?sig=hunter2":       "certificate",
+		"https://user:hunter2@127.0.0.1:1/": "must not hold a user name or a password",
+		"https://user:hunter2 @a":           "not a URL",
+		t.TempDir():                         "no regular file",
 	} {
-		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", source, err)
 		}
 	}
@@ -582,7 +644,8 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestSaveNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "info.yaml")
 	err := (&bootstrap.ClusterInfo{Server: "https://a"}).Save(path)
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), ".info.yaml-") {
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) ||
+		strings.Contains(err.Error(), ".info.yaml-") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // An administrator creates a token, the cluster signs its cluster-info with it,
-// and a machine that knows an address, the token and a pin discovers the cluster.
+// and a machine that knows an address, the token and a pin discovers the
+// cluster.
 func Example() {
 	// The administrator stores the token as a Secret in kube-system.
 	token, err := bootstrap.GenerateToken()
@@ -34,7 +35,8 @@ func Example() {
 	}
 	fmt.Println(secret.Namespace, secret.Type)
 
-	// A server in the API server's place, and a signer such as kube-controller-manager's.
+	// A server in the API server's place, and a signer such as
+	// kube-controller-manager's.
 	var clusterInfo corev1.ConfigMap
 	cluster := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(clusterInfo)

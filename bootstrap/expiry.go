@@ -10,8 +10,8 @@ import (
 
 // ExpiryOf returns the expiry in the data of the Secret of a bootstrap token,
 // zero for none. No other key must be well-formed, so a malformed token expires
-// too. An error means that the expiry cannot be parsed. Kubernetes treats such a
-// token as expired.
+// too. An error means that the expiry cannot be parsed. Kubernetes treats such
+// a token as expired.
 func ExpiryOf(data map[string][]byte) (time.Time, error) {
 	text := data[bootstrapapi.BootstrapTokenExpirationKey]
 	if len(text) == 0 {
@@ -27,8 +27,8 @@ func ExpiryOf(data map[string][]byte) (time.Time, error) {
 	return expires, nil
 }
 
-// setExpiry writes the expiry in whole seconds into data. Zero removes it. It fails
-// if RFC 3339 cannot express the time, after the year 9999.
+// setExpiry writes the expiry in whole seconds into data. Zero removes it. It
+// fails if RFC 3339 cannot express the time, after the year 9999.
 func setExpiry(data map[string][]byte, expires time.Time) error {
 	if expires.IsZero() {
 		delete(data, bootstrapapi.BootstrapTokenExpirationKey)

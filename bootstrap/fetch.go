@@ -34,10 +34,13 @@ func stayOnHTTPS(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// fetch gets a document without credentials, within limits of time and size. Its errors do not hold the URL.
-func fetch(ctx context.Context, address string, config *tls.Config, redirects func(*http.Request, []*http.Request) error, limit int64,
+// fetch gets a document without credentials, within limits of time and size.
+// Its errors do not hold the URL.
+func fetch(ctx context.Context, address string, config *tls.Config,
+	redirects func(*http.Request, []*http.Request) error, limit int64,
 ) (status int, body []byte, err error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
+		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: maxHeader}
 	client := &http.Client{Transport: transport, CheckRedirect: redirects}
 	ctx, cancel := context.WithTimeout(ctx, defaultRequestTimeout)
@@ -57,13 +60,15 @@ func fetch(ctx context.Context, address string, config *tls.Config, redirects fu
 	case err == nil && int64(len(body)) > limit:
 		err = fmt.Errorf("the answer is larger than %d bytes", limit)
 	case err == nil:
-		// A server that notices the timeout may cut its answer so that it looks complete.
+		// A server that notices the timeout may cut its answer so that it looks
+		// complete.
 		err = ctx.Err()
 	}
 	return resp.StatusCode, body, err
 }
 
-// withoutURL drops the URL from an error. The caller names it, and its query may be a secret.
+// withoutURL drops the URL from an error. The caller names it, and its query
+// may be a secret.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

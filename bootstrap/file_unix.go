@@ -10,7 +10,8 @@ import (
 
 const nonBlocking = syscall.O_NONBLOCK
 
-// ownedByUs also trusts the superuser, which can do anything that this process can.
+// ownedByUs also trusts the superuser, which can do anything that this process
+// can.
 func ownedByUs(stat fs.FileInfo) bool {
 	of, ok := stat.Sys().(*syscall.Stat_t)
 	return ok && (of.Uid == 0 || int64(of.Uid) == int64(os.Geteuid()))

@@ -21,15 +21,17 @@ import (
 // kubeadm runs the program that the control plane was built with.
 func kubeadm(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...).CombinedOutput() //nolint:gosec // a program of our own build
+	out, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"),
+		args...).CombinedOutput() //nolint:gosec // a program of our own build
 	if err != nil {
 		t.Fatalf("kubeadm %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// kubeadm publishes and creates a token, and kube-controller-manager signs and cleans. This package discovers the cluster and
-// reads the token. The API server authenticates a token of this package.
+// kubeadm publishes and creates a token, and kube-controller-manager signs and
+// cleans. This package discovers the cluster and reads the token. The API
+// server authenticates a token of this package.
 func TestInteropTheirsServesOursDiscovers(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	kubeconfig := cluster.Kubeconfig(t)
@@ -54,8 +56,8 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := bootstrap.Discover(t.Context(), []string{cluster.Config().Host}, parse(t, theirs), bootstrap.WithPins(pins),
-		bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond))
+	info, err := bootstrap.Discover(t.Context(), []string{cluster.Config().Host}, parse(t, theirs),
+		bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,21 +68,27 @@ kubernetesVersion: `+version+"\n"), 0o600); err != nil {
 		t.Errorf("refreshed to %+v, %v", fresh, err)
 	}
 	var secret corev1.Secret
-	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + "abcdef"}, &secret); err != nil {
+	if err := cluster.Client().Get(t.Context(),
+		client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + "abcdef"},
+		&secret); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := bootstrap.ParseSecret(&secret); err != nil || c.Token.Reveal() != theirs || c.Description != "theirs" || !c.Allows(bootstrap.UsageSigning) || time.Until(c.Expires) > time.Hour {
+	if c, err := bootstrap.ParseSecret(&secret); err != nil || c.Token.Reveal() != theirs || c.Description != "theirs" ||
+		!c.Allows(bootstrap.UsageSigning) || time.Until(c.Expires) > time.Hour {
 		t.Errorf("their token is %+v, %v", c, err)
 	}
 	checkOurToken(t, cluster, kubeconfig, info, pins)
 	checkMalformedToken(t, cluster.Client())
 }
 
-// checkMalformedToken lets Kubernetes sign for a secret half that ParseSecret refuses.
+// checkMalformedToken lets Kubernetes sign for a secret half that ParseSecret
+// refuses.
 func checkMalformedToken(t *testing.T, c client.Client) {
 	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-mal4md"}, Type: bootstrapapi.SecretTypeBootstrapToken,
-		Data: map[string][]byte{"token-id": []byte("mal4md"), "token-secret": []byte("UPPER"), "usage-bootstrap-signing": []byte("true")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem,
+		Name: "bootstrap-token-mal4md"}, Type: bootstrapapi.SecretTypeBootstrapToken,
+		Data: map[string][]byte{"token-id": []byte("mal4md"), "token-secret": []byte("UPPER"),
+			"usage-bootstrap-signing": []byte("true")}}
 	if err := c.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -89,21 +97,24 @@ func checkMalformedToken(t *testing.T, c client.Client) {
 	}
 	var info corev1.ConfigMap
 	for end := time.Now().Add(2 * time.Minute); info.Data["jws-kubeconfig-mal4md"] == ""; {
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &info); err != nil || time.Now().After(end) {
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"},
+			&info); err != nil || time.Now().After(end) {
 			t.Fatalf("Kubernetes does not sign: %v", err)
 		}
 	}
 }
 
 // checkOurToken has Kubernetes use a token that we made.
-func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, info *bootstrap.ClusterInfo, pins bootstrap.PinSet) {
+func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, info *bootstrap.ClusterInfo,
+	pins bootstrap.PinSet) {
 	t.Helper()
 	token, err := bootstrap.GenerateToken()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours := bootstrap.TokenConfig{Token: token, Description: "ours", Expires: time.Now().Add(time.Hour),
-		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
+		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication},
+		Groups: []string{"system:bootstrappers:workers"}}
 	secret, err := ours.Secret()
 	if err != nil {
 		t.Fatal(err)
@@ -111,10 +122,12 @@ func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, i
 	if err := cluster.Client().Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if list := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); !strings.Contains(list, token.Reveal()) || !strings.Contains(list, "system:bootstrappers:workers") {
+	if list := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); !strings.Contains(list, token.Reveal()) ||
+		!strings.Contains(list, "system:bootstrappers:workers") {
 		t.Errorf("kubeadm does not list our token:\n%s", list)
 	}
-	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, token, bootstrap.WithPins(pins),
+		bootstrap.WithTimeout(2*time.Minute), bootstrap.WithInterval(50*time.Millisecond)); err != nil {
 		t.Errorf("their signature for our token: %v", err)
 	}
 	config := cluster.Config()
@@ -130,7 +143,8 @@ func checkOurToken(t *testing.T, cluster *kubetest.Cluster, kubeconfig string, i
 			break
 		}
 	}
-	if err == nil || !strings.Contains(err.Error(), `User "system:bootstrap:`+token.ID()+`" cannot list resource "secrets"`) {
+	if err == nil ||
+		!strings.Contains(err.Error(), `User "system:bootstrap:`+token.ID()+`" cannot list resource "secrets"`) {
 		t.Errorf("the API server says %v", err)
 	}
 }

@@ -69,7 +69,8 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	case err != nil:
 		return nil, errors.New("it is not a URL")
 	case u.User != nil:
-		return nil, errors.New("the URL must not hold a user name or a password: download it, and pipe it into standard input")
+		return nil,
+			errors.New("the URL must not hold a user name or a password: download it, and pipe it into standard input")
 	}
 	status, body, err := fetch(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12}, stayOnHTTPS, maxClusterInfo)
 	if err == nil && status != http.StatusOK {
@@ -78,7 +79,8 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	return body, err
 }
 
-// readStream returns when the context expires. A pending Read cannot be interrupted and is left alone.
+// readStream returns when the context expires. A pending Read cannot be
+// interrupted and is left alone.
 func readStream(ctx context.Context, r io.Reader) ([]byte, error) {
 	type result struct {
 		content []byte
@@ -105,8 +107,10 @@ func bounded(r io.Reader) ([]byte, error) {
 	return content, err
 }
 
-// Refresh reads the current cluster-info over a connection that i verifies, and leaves i unchanged. Server and CAs may both have
-// moved. The answer needs no signature, so write access to the ConfigMap kube-public/cluster-info decides where the cluster is.
+// Refresh reads the current cluster-info over a connection that i verifies, and
+// leaves i unchanged. Server and CAs may both have moved. The answer needs no
+// signature, so write access to the ConfigMap kube-public/cluster-info decides
+// where the cluster is.
 func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err
@@ -116,7 +120,8 @@ func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 		return nil, fmt.Errorf("refresh cluster information from %s: %w", i.Server, err)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: i.TLSServerName}
-	status, body, err := fetch(ctx, strings.TrimSuffix(i.Server, "/")+clusterInfoPath, config, refuseRedirects, maxConfigMap)
+	status, body, err := fetch(ctx, strings.TrimSuffix(i.Server, "/")+clusterInfoPath, config, refuseRedirects,
+		maxConfigMap)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("the server answers with HTTP %d", status)
 	}
@@ -134,7 +139,8 @@ func (i *ClusterInfo) Refresh(ctx context.Context) (*ClusterInfo, error) {
 	return info, nil
 }
 
-// Save writes the kubeconfig atomically, with mode 0600. The directory must exist.
+// Save writes the kubeconfig atomically, with mode 0600. The directory must
+// exist.
 func (i *ClusterInfo) Save(path string) error {
 	content, err := i.Encode()
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pin is the SHA-256 of a certificate's public key (DER SubjectPublicKeyInfo, RFC 7469). A renewed certificate with the same key
-// has the same pin.
+// Pin is the SHA-256 of a certificate's public key (DER SubjectPublicKeyInfo,
+// RFC 7469). A renewed certificate with the same key has the same pin.
 type Pin [sha256.Size]byte
 
 // PinOf returns the pin of a certificate.
@@ -33,7 +33,8 @@ func parsePin(s string) (Pin, error) {
 	return p, nil
 }
 
-// shownPin keeps a token out of the message that was given instead of a pin, even a malformed one.
+// shownPin keeps a token out of the message that was given instead of a pin,
+// even a malformed one.
 func shownPin(s string) string {
 	if strings.Contains(s, ".") {
 		return "what has a dot, as a token has"

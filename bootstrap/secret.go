@@ -18,7 +18,8 @@ import (
 const (
 	// UsageSigning lets the token sign cluster-info, for discovery.
 	UsageSigning = "signing"
-	// UsageAuthentication lets the token authenticate at the API server, for TLS bootstrap.
+	// UsageAuthentication lets the token authenticate at the API server, for
+	// TLS bootstrap.
 	UsageAuthentication = "authentication"
 )
 
@@ -27,16 +28,21 @@ type TokenConfig struct {
 	Token Token
 	// Description is a note for people.
 	Description string
-	// Expires is the expiry. The Secret holds it in whole seconds, rounded down. Zero: never.
+	// Expires is the expiry. The Secret holds it in whole seconds, rounded
+	// down. Zero: never.
 	Expires time.Time
-	// Usages are UsageSigning, UsageAuthentication and the names of other "usage-bootstrap-…" keys.
+	// Usages are UsageSigning, UsageAuthentication and the names of other
+	// "usage-bootstrap-…" keys.
 	Usages []string
-	// MalformedExpiration means that the Secret's expiration cannot be parsed. The token counts as expired.
+	// MalformedExpiration means that the Secret's expiration cannot be parsed.
+	// The token counts as expired.
 	MalformedExpiration bool
-	// Groups are extra groups of the token's user, each "system:bootstrappers:…". ParseSecret sorts them, as Kubernetes does.
+	// Groups are extra groups of the token's user, each
+	// "system:bootstrappers:…". ParseSecret sorts them, as Kubernetes does.
 	Groups []string
-	// MalformedGroups means that the Secret names a group that a token cannot grant. Groups is empty then, and the token must not
-	// authenticate. Kubernetes still signs with it and deletes it when it expires.
+	// MalformedGroups means that the Secret names a group that a token cannot
+	// grant. Groups is empty then, and the token must not authenticate.
+	// Kubernetes still signs with it and deletes it when it expires.
 	MalformedGroups bool
 }
 
@@ -45,7 +51,8 @@ var groupPattern = regexp.MustCompile(bootstrapapi.BootstrapGroupPattern)
 // validateGroup refuses a group that a token cannot grant.
 func validateGroup(group string) error {
 	if !groupPattern.MatchString(group) {
-		return fmt.Errorf("a group of a bootstrap token begins with %q and goes on with lower-case letters, digits, - and :, not %.300q",
+		return fmt.Errorf(
+			"a group of a bootstrap token begins with %q and goes on with lower-case letters, digits, - and :, not %.300q",
 			bootstrapapi.BootstrapDefaultGroup+":", group)
 	}
 	return nil
@@ -69,7 +76,8 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	if c.Token.IsZero() {
 		return nil, errors.New("there is no token")
 	}
-	data := map[string][]byte{bootstrapapi.BootstrapTokenIDKey: []byte(c.Token.id), bootstrapapi.BootstrapTokenSecretKey: []byte(c.Token.secret.Reveal())}
+	data := map[string][]byte{bootstrapapi.BootstrapTokenIDKey: []byte(c.Token.id),
+		bootstrapapi.BootstrapTokenSecretKey: []byte(c.Token.secret.Reveal())}
 	if c.Description != "" {
 		data[bootstrapapi.BootstrapTokenDescriptionKey] = []byte(c.Description)
 	}
@@ -78,7 +86,8 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 	}
 	for _, usage := range c.Usages {
 		if usage == "" || strings.Trim(usage, tokenChars+"-") != "" {
-			return nil, fmt.Errorf("a usage is lower-case letters, digits and hyphens, such as %q, not %.100q", UsageSigning, usage)
+			return nil, fmt.Errorf("a usage is lower-case letters, digits and hyphens, such as %q, not %.100q",
+				UsageSigning, usage)
 		}
 		data[bootstrapapi.BootstrapTokenUsagePrefix+usage] = []byte("true")
 	}
@@ -86,9 +95,10 @@ func (c *TokenConfig) Secret() (*corev1.Secret, error) {
 		return nil, err
 	}
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + c.Token.id},
-		Type:       bootstrapapi.SecretTypeBootstrapToken,
-		Data:       data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem,
+			Name: bootstrapapi.BootstrapTokenSecretPrefix + c.Token.id},
+		Type: bootstrapapi.SecretTypeBootstrapToken,
+		Data: data,
 	}, nil
 }
 
@@ -110,9 +120,11 @@ func (c *TokenConfig) setGroups(data map[string][]byte) error {
 	return nil
 }
 
-// ParseSecret reads the Secret of a token. Like Kubernetes' authenticator, it refuses another type or name and a malformed
-// token. Kubernetes' signer also signs for a malformed secret half, which no machine can join with. A malformed expiry
-// counts as past. Check MalformedGroups before you authenticate a token. Errors name the Secret and never hold its data.
+// ParseSecret reads the Secret of a token. Like Kubernetes' authenticator, it
+// refuses another type or name and a malformed token. Kubernetes' signer also
+// signs for a malformed secret half, which no machine can join with. A
+// malformed expiry counts as past. Check MalformedGroups before you
+// authenticate a token. Errors name the Secret and never hold its data.
 func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	refuse := func(format string, args ...any) (*TokenConfig, error) {
 		return nil, fmt.Errorf("secret %q: %s", s.Namespace+"/"+s.Name, fmt.Sprintf(format, args...))
@@ -122,13 +134,15 @@ func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {
 	}
 	id := string(s.Data[bootstrapapi.BootstrapTokenIDKey])
 	if s.Name != bootstrapapi.BootstrapTokenSecretPrefix+id {
-		return refuse("the name is not %q with the value of its key %q", bootstrapapi.BootstrapTokenSecretPrefix, bootstrapapi.BootstrapTokenIDKey)
+		return refuse("the name is not %q with the value of its key %q", bootstrapapi.BootstrapTokenSecretPrefix,
+			bootstrapapi.BootstrapTokenIDKey)
 	}
 	token, err := ParseToken(id + "." + string(s.Data[bootstrapapi.BootstrapTokenSecretKey]))
 	if err != nil {
 		return refuse("%v", err)
 	}
-	c := &TokenConfig{Token: token, Description: string(s.Data[bootstrapapi.BootstrapTokenDescriptionKey]), Usages: usages(s.Data)}
+	c := &TokenConfig{Token: token, Description: string(s.Data[bootstrapapi.BootstrapTokenDescriptionKey]),
+		Usages: usages(s.Data)}
 	if c.Expires, err = ExpiryOf(s.Data); err != nil {
 		c.Expires, c.MalformedExpiration = time.Unix(0, 0).UTC(), true
 	}

@@ -22,7 +22,8 @@ func serverURL(server string) (*url.URL, error) {
 	case strings.Contains(server, "@") && (err != nil || u.User != nil): // a password must not be repeated
 		return nil, errors.New("the server has to be https://<host>[:<port>], without a user name or a password")
 	case isHTTPS && address.LacksBrackets(server):
-		return nil, fmt.Errorf("the server has to be https://[<IPv6>][:<port>], with the IPv6 address in brackets, not %.200q", server)
+		return nil,
+			fmt.Errorf("the server has to be https://[<IPv6>][:<port>], with the IPv6 address in brackets, not %.200q", server)
 	case err != nil && isHTTPS && !strings.ContainsAny(server, "?#"):
 		return nil, errHost(server)
 	case err != nil || u.Scheme != "https" || strings.ContainsAny(server, "?#"):
@@ -41,9 +42,11 @@ func errHost(server string) error {
 // maxName is the length of a DNS name, in bytes.
 const maxName = 253
 
-// dnsName also accepts underscores, which some local names have. A last label of digits alone is a mistyped IP address.
+// dnsName also accepts underscores, which some local names have. A last label
+// of digits alone is a mistyped IP address.
 var (
-	dnsName   = regexp.MustCompile(`\A[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\z`)
+	dnsName = regexp.MustCompile(
+		`\A[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\z`)
 	allDigits = regexp.MustCompile(`(?:\A|\.)[0-9]+\.?\z`)
 )
 

@@ -18,8 +18,9 @@ const (
 	tokenChars   = "abcdefghijklmnopqrstuvwxyz0123456789"
 )
 
-// Token is a bootstrap token, "<id>.<secret>" with 6 and 16 lower-case letters and digits. The ID is public, the secret is not. A
-// Token prints only its ID under every verb. The zero value is no token.
+// Token is a bootstrap token, "<id>.<secret>" with 6 and 16 lower-case letters
+// and digits. The ID is public, the secret is not. A Token prints only its ID
+// under every verb. The zero value is no token.
 type Token struct {
 	id     string
 	secret redact.Secret
@@ -103,7 +104,8 @@ func (t Token) MarshalLog() any { return t.summary() }
 // refuses its result.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.summary()), nil }
 
-// UnmarshalText parses a token from JSON and YAML. An error leaves t unchanged and does not repeat the token.
+// UnmarshalText parses a token from JSON and YAML. An error leaves t unchanged
+// and does not repeat the token.
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := ParseToken(string(text))
 	if err == nil {

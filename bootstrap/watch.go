@@ -23,19 +23,24 @@ import (
 type Watch struct {
 	// Info is trusted at the start.
 	Info *ClusterInfo
-	// Addresses are further https URLs of the cluster. They are verified with the CAs of the current ClusterInfo.
+	// Addresses are further https URLs of the cluster. They are verified with
+	// the CAs of the current ClusterInfo.
 	Addresses []string
-	// File is a local copy. It is replaced atomically, with mode 0600, and a failed write is repeated in the next interval. A copy
-	// that exists at the start only supplies a further address, whose certificate must have a CA of Info. Every node has such a
-	// certificate for its own address. The copy must therefore be a regular file that only the process's user or the superuser can
-	// write. Only Unix has an owner to check. Empty: no copy.
+	// File is a local copy. It is replaced atomically, with mode 0600, and a
+	// failed write is repeated in the next interval. A copy that exists at the
+	// start only supplies a further address, whose certificate must have a CA
+	// of Info. Every node has such a certificate for its own address. The copy
+	// must therefore be a regular file that only the process's user or the
+	// superuser can write. Only Unix has an owner to check. Empty: no copy.
 	File string
-	// Interval is the time between two reads, with a tenth of jitter. 0: five minutes.
+	// Interval is the time between two reads, with a tenth of jitter. 0: five
+	// minutes.
 	Interval time.Duration
 	// Changed receives each new ClusterInfo and must not modify it.
 	Changed func(*ClusterInfo)
-	// Failed receives an error if no address answers, which keeps the current ClusterInfo, or if the local copy cannot be written.
-	// Nil: errors are dropped.
+	// Failed receives an error if no address answers, which keeps the current
+	// ClusterInfo, or if the local copy cannot be written. Nil: errors are
+	// dropped.
 	Failed func(error)
 }
 
@@ -103,8 +108,8 @@ func (w *Watch) check() error {
 	return w.Info.check()
 }
 
-// read asks the current server, then the server of the local copy, then the other addresses. It verifies each with the current
-// CAs.
+// read asks the current server, then the server of the local copy, then the
+// other addresses. It verifies each with the current CAs.
 func (w *Watch) read(ctx context.Context, current, saved *ClusterInfo) (*ClusterInfo, error) {
 	addresses := []string{current.Server}
 	if saved != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// The cluster moves to another server; the watcher follows, by way of another address when the first one is gone.
+// The cluster moves to another server; the watcher follows, by way of another
+// address when the first one is gone.
 func TestWatchFollowsTheCluster(t *testing.T) {
 	authority := newCA(t)
 	var now atomic.Pointer[map[string]string]
@@ -32,7 +33,8 @@ func TestWatchFollowsTheCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	changed := make(chan *bootstrap.ClusterInfo, 10)
 	failed := make(chan error, 1000)
-	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: first.URL, CAData: authority.pem}, Addresses: []string{second.URL}, File: file,
+	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: first.URL, CAData: authority.pem},
+		Addresses: []string{second.URL}, File: file,
 		Interval: time.Millisecond, Changed: func(i *bootstrap.ClusterInfo) { changed <- i }, Failed: func(err error) {
 			select {
 			case failed <- err:
@@ -61,7 +63,8 @@ func TestWatchFollowsTheCluster(t *testing.T) {
 	}
 }
 
-// A modified local copy cannot lead to another cluster, because its server must present a certificate of a trusted CA.
+// A modified local copy cannot lead to another cluster, because its server must
+// present a certificate of a trusted CA.
 func TestWatchDoesNotTrustItsCopy(t *testing.T) {
 	authority, foreign := newCA(t), newCA(t)
 	evil := foreign.server(t, configMap(signedInfo(t, wellKnown, foreign.pem)))
@@ -71,8 +74,9 @@ func TestWatchDoesNotTrustItsCopy(t *testing.T) {
 	}
 	down := authority.server(t, http.NotFound)
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: down.URL, CAData: authority.pem}, File: file, Interval: time.Millisecond,
-		Changed: func(i *bootstrap.ClusterInfo) { t.Errorf("went over to %s", i.Server); cancel() },
+	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: down.URL, CAData: authority.pem}, File: file,
+		Interval: time.Millisecond,
+		Changed:  func(i *bootstrap.ClusterInfo) { t.Errorf("went over to %s", i.Server); cancel() },
 		Failed: func(err error) {
 			if !strings.Contains(err.Error(), "certificate") {
 				t.Errorf("told %v", err)
@@ -112,7 +116,8 @@ func TestWatchThatCannotBegin(t *testing.T) {
 	}
 }
 
-// A local copy that could not be written is tried again, also when nothing changes any more.
+// A local copy that could not be written is tried again, also when nothing
+// changes any more.
 func TestWatchSavesLater(t *testing.T) {
 	authority := newCA(t)
 	folder := filepath.Join(t.TempDir(), "later")
@@ -123,11 +128,13 @@ func TestWatchSavesLater(t *testing.T) {
 		if looks.Add(1) == 3 {
 			cancel()
 		}
-		configMap(signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://" + r.Host + "/", CAData: authority.pem}))(w, r)
+		configMap(signed(t, wellKnown, &bootstrap.ClusterInfo{Server: "https://" + r.Host + "/", CAData: authority.pem}))(w,
+			r)
 	})
 	changes, failures := 0, 0
-	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: server.URL, CAData: authority.pem}, File: file, Interval: time.Millisecond,
-		Changed: func(*bootstrap.ClusterInfo) { changes++ },
+	w := &bootstrap.Watch{Info: &bootstrap.ClusterInfo{Server: server.URL, CAData: authority.pem}, File: file,
+		Interval: time.Millisecond,
+		Changed:  func(*bootstrap.ClusterInfo) { changes++ },
 		Failed: func(err error) {
 			failures++
 			if errMake := os.Mkdir(folder, 0o700); errMake != nil || !strings.Contains(err.Error(), "save cluster information") {

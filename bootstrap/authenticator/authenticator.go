@@ -19,11 +19,13 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// Authenticator authenticates bootstrap tokens with the usage "authentication". It is safe for concurrent use.
+// Authenticator authenticates bootstrap tokens with the usage "authentication".
+// It is safe for concurrent use.
 type Authenticator struct {
 	reader client.Reader
-	// Failed receives the reason of a failed lookup in Handler, never the token. It may run on several goroutines at once. The client
-	// only learns that the lookup failed. Nil: the reason is dropped.
+	// Failed receives the reason of a failed lookup in Handler, never the
+	// token. It may run on several goroutines at once. The client only learns
+	// that the lookup failed. Nil: the reason is dropped.
 	Failed func(error)
 }
 
@@ -33,10 +35,12 @@ func New(reader client.Reader) *Authenticator { return &Authenticator{reader: re
 
 var _ authn.Token = (*Authenticator)(nil)
 
-// AuthenticateToken returns the user system:bootstrap:<token ID>, in the group system:bootstrappers and the token's own groups.
-// For an invalid token ok is false, without a reason that would help an attacker. An error means that the Secret could not be
-// read, and never holds the token.
-func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (response *authn.Response, ok bool, err error) {
+// AuthenticateToken returns the user system:bootstrap:<token ID>, in the group
+// system:bootstrappers and the token's own groups. For an invalid token ok is
+// false, without a reason that would help an attacker. An error means that the
+// Secret could not be read, and never holds the token.
+func (a *Authenticator) AuthenticateToken(ctx context.Context,
+	token string) (response *authn.Response, ok bool, err error) {
 	t, err := bootstrap.ParseToken(token)
 	if err != nil {
 		return nil, false, nil //nolint:nilerr // another kind of token
@@ -53,16 +57,20 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (re
 		return nil, false, nil
 	}
 	c, err := bootstrap.ParseSecret(&secret)
-	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(time.Now()) || !c.Allows(bootstrap.UsageAuthentication) {
+	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(time.Now()) ||
+		!c.Allows(bootstrap.UsageAuthentication) {
 		return nil, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
 	}
-	return &authn.Response{User: &user.DefaultInfo{Name: c.User(), Groups: append([]string{bootstrapapi.BootstrapDefaultGroup}, c.Groups...)}}, true, nil
+	return &authn.Response{User: &user.DefaultInfo{Name: c.User(),
+		Groups: append([]string{bootstrapapi.BootstrapDefaultGroup}, c.Groups...)}}, true, nil
 }
 
 const maxReview = 1 << 20
 
-// Handler answers TokenReviews (authentication.k8s.io/v1) for the API server's webhook token authentication. Its answers name no
-// audiences, so the API server accepts the token for itself only. See the package comment about access to it.
+// Handler answers TokenReviews (authentication.k8s.io/v1) for the API server's
+// webhook token authentication. Its answers name no audiences, so the API
+// server accepts the token for itself only. See the package comment about
+// access to it.
 func (a *Authenticator) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -72,7 +80,8 @@ func (a *Authenticator) Handler() http.Handler {
 		var review authenticationv1.TokenReview
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReview)).Decode(&review); err != nil ||
 			review.Kind != "TokenReview" || review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
-			http.Error(w, "the body is not a TokenReview of "+authenticationv1.SchemeGroupVersion.String(), http.StatusBadRequest)
+			http.Error(w, "the body is not a TokenReview of "+authenticationv1.SchemeGroupVersion.String(),
+				http.StatusBadRequest)
 			return
 		}
 		review.Status = a.review(r.Context(), review.Spec.Token)

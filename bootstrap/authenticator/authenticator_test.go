@@ -29,7 +29,8 @@ func secret(t *testing.T, change func(*corev1.Secret)) *corev1.Secret {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := bootstrap.TokenConfig{Token: token, Expires: time.Now().Add(time.Hour), Usages: []string{bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
+	config := bootstrap.TokenConfig{Token: token, Expires: time.Now().Add(time.Hour),
+		Usages: []string{bootstrap.UsageAuthentication}, Groups: []string{"system:bootstrappers:workers"}}
 	s, err := config.Secret()
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +69,9 @@ func TestAuthenticate(t *testing.T) {
 		"another ID":           {good, set("token-id", "xyz789"), false},
 		"a group too many":     {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
 		"an empty group":       {good, set("auth-extra-groups", "system:bootstrappers:a,"), false},
-		"unsorted groups":      {good, set("auth-extra-groups", "system:bootstrappers:workers,system:bootstrappers:admins"), true},
-		"the old key":          {good, set("auth-groups", "system:bootstrappers:admins"), true},
+		"unsorted groups": {good, set("auth-extra-groups", "system:bootstrappers:workers,system:bootstrappers:admins"),
+			true},
+		"the old key": {good, set("auth-groups", "system:bootstrappers:admins"), true},
 		"being deleted": {good, func(s *corev1.Secret) {
 			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
 		}, false},
@@ -79,7 +81,8 @@ func TestAuthenticate(t *testing.T) {
 		if ok != tc.ok || err != nil {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
-		if ok && (response.User.GetName() != "system:bootstrap:abc123" || !slices.Contains(response.User.GetGroups(), groups[1]) ||
+		if ok && (response.User.GetName() != "system:bootstrap:abc123" ||
+			!slices.Contains(response.User.GetGroups(), groups[1]) ||
 			response.User.GetGroups()[0] != groups[0] || !slices.IsSorted(response.User.GetGroups())) {
 			t.Errorf("%s: %+v", name, response.User)
 		}
@@ -103,30 +106,37 @@ func TestHandler(t *testing.T) {
 	review := `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","spec":{"token":"` + good + `"}}`
 	a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, nil)).Build())
 	code, got, body := post(a, review)
-	if code != 200 || !got.Status.Authenticated || got.Status.User.Username != "system:bootstrap:abc123" || !slices.Equal(got.Status.User.Groups, groups) || strings.Contains(body, "0123456789") {
+	if code != 200 || !got.Status.Authenticated || got.Status.User.Username != "system:bootstrap:abc123" ||
+		!slices.Equal(got.Status.User.Groups, groups) || strings.Contains(body, "0123456789") {
 		t.Errorf("%d %s", code, body)
 	}
-	if _, got, body := post(a, strings.Replace(review, "0123456789", "9876543210", 1)); got.Status.Authenticated || got.Status.Error != "" {
+	if _, got, body := post(a, strings.Replace(review, "0123456789", "9876543210", 1)); got.Status.Authenticated ||
+		got.Status.Error != "" {
 		t.Errorf("wrong secret: %s", body)
 	}
 	down, failures := authenticator.New(broken{}), 0
 	down.Failed = func(err error) {
-		if failures++; !strings.Contains(err.Error(), "the API server is down") || strings.Contains(err.Error(), "0123456789") {
+		if failures++; !strings.Contains(err.Error(), "the API server is down") ||
+			strings.Contains(err.Error(), "0123456789") {
 			t.Errorf("told %v", err)
 		}
 	}
-	if _, got, body := post(down, review); failures != 1 || got.Status.Authenticated || got.Status.Error == "" || strings.Contains(body, "0123456789") {
+	if _, got, body := post(down, review); failures != 1 || got.Status.Authenticated || got.Status.Error == "" ||
+		strings.Contains(body, "0123456789") {
 		t.Errorf("API server down: %s", body)
 	}
 	if _, got, body := post(authenticator.New(broken{}), review); got.Status.Authenticated || got.Status.Error == "" {
 		t.Errorf("API server down, Failed was not called: %s", body)
 	}
-	// No audience is vouched for: the API server compares its own with those that are asked for.
+	// No audience is vouched for: the API server compares its own with those
+	// that are asked for.
 	asked := strings.Replace(review, `"spec":{`, `"spec":{"audiences":["https://vault.example","sts.amazonaws.com"],`, 1)
-	if _, got, body := post(a, asked); !got.Status.Authenticated || len(got.Status.Audiences) != 0 || strings.Contains(body, "vault") {
+	if _, got, body := post(a, asked); !got.Status.Authenticated || len(got.Status.Audiences) != 0 ||
+		strings.Contains(body, "vault") {
 		t.Errorf("audiences: %s", body)
 	}
-	for _, bad := range []string{"", "{", `{"kind":"Pod"}`, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1"}`, strings.Repeat(" ", 2<<20) + review} {
+	for _, bad := range []string{"", "{", `{"kind":"Pod"}`,
+		`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1"}`, strings.Repeat(" ", 2<<20) + review} {
 		if code, _, body := post(a, bad); code != http.StatusBadRequest {
 			t.Errorf("%.50q: %d %s", bad, code, body)
 		}

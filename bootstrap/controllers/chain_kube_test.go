@@ -42,12 +42,14 @@ func TestInteropPinsOfAChain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "tls-sni-cert-key", Value: certFile + "," + keyFile + ":localhost"})
+	cluster := kubetest.StartNew(t,
+		kubetest.Flag{Name: "tls-sni-cert-key", Value: certFile + "," + keyFile + ":localhost"})
 	u, err := url.Parse(cluster.Config().Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := &bootstrap.ClusterInfo{Server: "https://localhost:" + u.Port(), CAData: slices.Concat(between.pem(), root.pem())}
+	info := &bootstrap.ClusterInfo{Server: "https://localhost:" + u.Port(),
+		CAData: slices.Concat(between.pem(), root.pem())}
 	if err := controllers.Publish(t.Context(), cluster.Client(), info); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +107,8 @@ func issue(t *testing.T, name string, parent *authority) *authority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	if name == "localhost" {
 		template.IsCA, template.DNSNames = false, []string{name}
-		template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+			[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
 	made := &authority{key: key}
 	if parent == nil {

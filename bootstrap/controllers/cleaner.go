@@ -20,9 +20,10 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeevent"
 )
 
-// Cleaner deletes a token in the second in which it expires. It deletes a Secret only if type and name are a token's. Like
-// Kubernetes, it deletes malformed tokens when they expire, and reports them before. It reports a malformed expiration and does
-// not delete the token.
+// Cleaner deletes a token in the second in which it expires. It deletes a
+// Secret only if type and name are a token's. Like Kubernetes, it deletes
+// malformed tokens when they expire, and reports them before. It reports a
+// malformed expiration and does not delete the token.
 type Cleaner struct {
 	// Client reads and deletes Secrets.
 	Client client.Client
@@ -36,7 +37,8 @@ func (c *Cleaner) SetupWithManager(mgr ctrl.Manager) error {
 		secret, ok := o.(*corev1.Secret)
 		return ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{}, builder.WithPredicates(isToken)).Complete(c)
+	return ctrl.NewControllerManagedBy(mgr).Named("bootstrap-cleaner").For(&corev1.Secret{},
+		builder.WithPredicates(isToken)).Complete(c)
 }
 
 // Reconcile implements [reconcile.Reconciler]. It runs again when the token
@@ -46,11 +48,13 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := c.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if secret.Namespace != metav1.NamespaceSystem || secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
+	if secret.Namespace != metav1.NamespaceSystem || secret.Type != bootstrapapi.SecretTypeBootstrapToken ||
+		secret.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
 	c.report(&secret)
-	if id, ok := strings.CutPrefix(secret.Name, bootstrapapi.BootstrapTokenSecretPrefix); !ok || !tokenutil.IsValidBootstrapTokenID(id) {
+	if id, ok := strings.CutPrefix(secret.Name, bootstrapapi.BootstrapTokenSecretPrefix); !ok ||
+		!tokenutil.IsValidBootstrapTokenID(id) {
 		return ctrl.Result{}, nil
 	}
 	expires, err := bootstrap.ExpiryOf(secret.Data)
@@ -75,9 +79,11 @@ func (c *Cleaner) report(secret *corev1.Secret) {
 	case err != nil:
 		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedToken", "Clean", err.Error())
 	case config.MalformedGroups:
-		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedGroups", "Clean", "a token cannot grant these groups, so it does not authenticate; correct or delete it")
+		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedGroups", "Clean",
+			"a token cannot grant these groups, so it does not authenticate; correct or delete it")
 	}
 	if _, err := bootstrap.ExpiryOf(secret.Data); err != nil {
-		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedExpiration", "Clean", err.Error()+": the token counts as expired; correct or delete it")
+		kubeevent.Record(c.Events, secret, corev1.EventTypeWarning, "MalformedExpiration", "Clean",
+			err.Error()+": the token counts as expired; correct or delete it")
 	}
 }

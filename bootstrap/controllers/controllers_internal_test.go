@@ -23,8 +23,10 @@ import (
 )
 
 func tokenSecret(id string, change func(*corev1.Secret)) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id, UID: "u"}, Type: bootstrapapi.SecretTypeBootstrapToken,
-		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-signing": []byte("true")}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem,
+		Name: bootstrapapi.BootstrapTokenSecretPrefix + id, UID: "u"}, Type: bootstrapapi.SecretTypeBootstrapToken,
+		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"),
+			"usage-bootstrap-signing": []byte("true")}}
 	if change != nil {
 		change(s)
 	}
@@ -36,7 +38,8 @@ func set(key, value string) func(*corev1.Secret) {
 }
 
 func info(data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: clusterInfoKey.Namespace, Name: clusterInfoKey.Name}, Data: data}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: clusterInfoKey.Namespace, Name: clusterInfoKey.Name},
+		Data: data}
 }
 
 func reconcileInfo(t *testing.T, s *Signer) (map[string]string, ctrl.Result) {
@@ -64,7 +67,9 @@ func testSignerSignsForValidTokensOnly(t *testing.T) {
 		tokenSecret("good00", set("expiration", "2000-01-01T00:00:10Z")), tokenSecret("ever00", nil),
 		tokenSecret("dead00", set("expiration", "2000-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
 		tokenSecret("zero00", set("expiration", "0001-01-01T00:00:00Z")),
-		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) { s.Type = "Opaque" }),
+		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) {
+			s.Type = "Opaque"
+		}),
 		tokenSecret("group0", set("auth-extra-groups", "x")),
 		tokenSecret("name00", set("token-id", "other0")), tokenSecret("bad000", set("token-secret", "short")),
 		tokenSecret("going0", func(s *corev1.Secret) {
@@ -72,7 +77,8 @@ func testSignerSignsForValidTokensOnly(t *testing.T) {
 		}),
 	).Build()
 	data, result := reconcileInfo(t, &Signer{Client: c})
-	if len(data) != 5 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" || data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
+	if len(data) != 5 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" ||
+		data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
 		t.Errorf("cluster-info: %v", data)
 	}
 	if result.RequeueAfter != 10*time.Second {
@@ -89,7 +95,8 @@ func testSignerSignsForValidTokensOnly(t *testing.T) {
 func TestSignerWritesNothingTwice(t *testing.T) {
 	writes := 0
 	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", nil)).
-		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object,
+			opts ...client.UpdateOption) error {
 			writes++
 			return c.Update(ctx, obj, opts...)
 		}}).Build()
@@ -100,11 +107,14 @@ func TestSignerWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// A conflicting write returns an error, so the manager retries with the current object.
+// A conflicting write returns an error, so the manager retries with the current
+// object.
 func TestSignerConflicts(t *testing.T) {
 	conflicts := 5
-	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}), tokenSecret("good00", set("expiration", "2100-01-01T00:00:00Z"))).
-		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+	c := fake.NewClientBuilder().WithObjects(info(map[string]string{"kubeconfig": "k"}),
+		tokenSecret("good00", set("expiration", "2100-01-01T00:00:00Z"))).
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, obj client.Object,
+			opts ...client.UpdateOption) error {
 			if obj.GetResourceVersion() == "" {
 				t.Error("written without a resource version")
 			}
@@ -125,23 +135,28 @@ func TestSignerConflicts(t *testing.T) {
 	}
 }
 
-// Other data takes the room of signatures. Signatures that do not fit are dropped, as are the signatures of deleted tokens.
+// Other data takes the room of signatures. Signatures that do not fit are
+// dropped, as are the signatures of deleted tokens.
 func TestSignerCountsBinaryData(t *testing.T) {
 	configMap := info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale"})
 	configMap.BinaryData = map[string][]byte{"x": make([]byte, maxConfigMap-100)}
-	data, _ := reconcileInfo(t, &Signer{Client: fake.NewClientBuilder().WithObjects(configMap, tokenSecret("good00", nil)).Build()})
+	data, _ := reconcileInfo(t,
+		&Signer{Client: fake.NewClientBuilder().WithObjects(configMap, tokenSecret("good00", nil)).Build()})
 	if len(data) != 1 {
 		t.Errorf("cluster-info: %v", data)
 	}
 }
 
-// More tokens than fit: those that live longest are signed, and the operator is told.
+// More tokens than fit: those that live longest are signed, and the operator is
+// told.
 func TestSignerWhenFull(t *testing.T) {
 	now := time.Now().Add(time.Hour)
 	objects := []client.Object{info(map[string]string{"kubeconfig": strings.Repeat("k", 1000)})}
 	const count = 10_000
 	for i := range count {
-		objects = append(objects, tokenSecret(fmt.Sprintf("t%05d", i), set("expiration", now.Add(time.Duration(i+1)*time.Second).Format(time.RFC3339))))
+		objects = append(objects,
+			tokenSecret(fmt.Sprintf("t%05d", i),
+				set("expiration", now.Add(time.Duration(i+1)*time.Second).Format(time.RFC3339))))
 	}
 	recorder := events.NewFakeRecorder(10)
 	s := &Signer{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Events: recorder}
@@ -150,12 +165,14 @@ func TestSignerWhenFull(t *testing.T) {
 	for key, value := range data {
 		size += len(key) + len(value)
 	}
-	if size > maxConfigMap || len(data) < 8000 || data["jws-kubeconfig-t09999"] == "" || data["jws-kubeconfig-t00000"] != "" {
+	if size > maxConfigMap || len(data) < 8000 || data["jws-kubeconfig-t09999"] == "" ||
+		data["jws-kubeconfig-t00000"] != "" {
 		t.Errorf("%d entries of %d bytes for %d tokens", len(data), size, count)
 	}
 	select {
 	case event := <-recorder.Events:
-		if !strings.Contains(event, fmt.Sprintf("TooManyTokens cluster-info is full: %d of %d tokens", count-(len(data)-1), count)) {
+		if !strings.Contains(event,
+			fmt.Sprintf("TooManyTokens cluster-info is full: %d of %d tokens", count-(len(data)-1), count)) {
 			t.Error(event)
 		}
 	default:
@@ -193,7 +210,9 @@ func TestCleaner(t *testing.T) {
 		"later, with a malformed secret": {tokenSecret("abc123", func(s *corev1.Secret) {
 			s.Data["token-secret"], s.Data["expiration"] = []byte("hunter2"), []byte("2000-01-01T01:00:00Z")
 		}), false, time.Hour, "MalformedToken"},
-		"another name": {tokenSecret("abc123", func(s *corev1.Secret) { s.Name, s.Data["expiration"] = "mine", []byte("1999-01-01T00:00:00Z") }), false, 0, "MalformedToken"},
+		"another name": {tokenSecret("abc123", func(s *corev1.Secret) {
+			s.Name, s.Data["expiration"] = "mine", []byte("1999-01-01T00:00:00Z")
+		}), false, 0, "MalformedToken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // at 2000-01-01
@@ -210,7 +229,8 @@ func TestCleaner(t *testing.T) {
 				}
 				_, isName := secrets.ParseName(tc.secret.Name)
 				malformed := tc.event == "MalformedExpiration"
-				if isName && tc.secret.Type == bootstrapapi.SecretTypeBootstrapToken && !malformed && secrets.HasExpired(tc.secret, time.Now()) != tc.gone {
+				if isName && tc.secret.Type == bootstrapapi.SecretTypeBootstrapToken && !malformed &&
+					secrets.HasExpired(tc.secret, time.Now()) != tc.gone {
 					t.Error("Kubernetes does otherwise")
 				}
 				event := ""
@@ -218,7 +238,8 @@ func TestCleaner(t *testing.T) {
 				case event = <-recorder.Events:
 				default:
 				}
-				if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") || strings.Contains(event, "hunter2") {
+				if !strings.Contains(event, tc.event) || tc.event == "" && event != "" || strings.Contains(event, "0123456789") ||
+					strings.Contains(event, "hunter2") {
 					t.Errorf("event %q", event)
 				}
 			})

@@ -53,7 +53,8 @@ func Example() {
 		return
 	}
 
-	// In a manager their SetupWithManager makes them run: see the example of ByObject.
+	// In a manager their SetupWithManager makes them run: see the example of
+	// ByObject.
 	signer, cleaner := &controllers.Signer{Client: kube}, &controllers.Cleaner{Client: kube}
 	clusterInfo := types.NamespacedName{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}
 	reconcile := func() {

@@ -96,7 +96,8 @@ func token(t *testing.T, c client.Client, expires time.Time, id string) *bootstr
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &bootstrap.TokenConfig{Token: parsed, Expires: expires, Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}}
+	config := &bootstrap.TokenConfig{Token: parsed, Expires: expires,
+		Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}}
 	secret, err := config.Secret()
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +111,8 @@ func token(t *testing.T, c client.Client, expires time.Time, id string) *bootstr
 func clusterInfo(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	var configMap corev1.ConfigMap
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"}, &configMap); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"},
+		&configMap); err != nil {
 		t.Fatal(err)
 	}
 	return configMap.Data
@@ -120,16 +122,19 @@ func kubeadm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...).CombinedOutput() //nolint:gosec // a program of our own build
+	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"),
+		args...).CombinedOutput() //nolint:gosec // a program of our own build
 	return string(out), err
 }
 
-// kubeadmUntil stops kubeadm after the wanted output, because its next steps need a whole cluster.
+// kubeadmUntil stops kubeadm after the wanted output, because its next steps
+// need a whole cluster.
 func kubeadmUntil(t *testing.T, want string, args ...string) (output string, said bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"), args...) //nolint:gosec // a program of our own build
+	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubeadm"),
+		args...) //nolint:gosec // a program of our own build
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +154,8 @@ func kubeadmUntil(t *testing.T, want string, args ...string) (output string, sai
 	return all.String(), said
 }
 
-// We publish, sign and clean; the real kubeadm discovers, with and without pins and from a file, and lists the token.
+// We publish, sign and clean; the real kubeadm discovers, with and without pins
+// and from a file, and lists the token.
 func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	info := publish(t, cluster)
@@ -166,7 +172,8 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 	web := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(file))))
 	defer web.Close()
 	roots := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("SSL_CERT_FILE", roots)
@@ -179,18 +186,24 @@ func TestInteropOursServesTheirsDiscovers(t *testing.T) {
 		args []string
 		want string
 	}{
-		"pinned":   {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-ca-cert-hash", pins[0].String()}, "Cluster info signature and contents are valid and TLS certificate validates against pinned roots"},
-		"unpinned": {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-unsafe-skip-ca-verification"}, "Cluster info signature and contents are valid"},
-		"by URL":   {[]string{"--discovery-file", web.URL + "/cluster-info.yaml", "--tls-bootstrap-token", ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
-		"by file":  {[]string{"--discovery-file", file, "--tls-bootstrap-token", ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
+		"pinned": {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-ca-cert-hash", pins[0].String()},
+			"Cluster info signature and contents are valid and TLS certificate validates against pinned roots"},
+		"unpinned": {[]string{address, "--token", ours.Token.Reveal(), "--discovery-token-unsafe-skip-ca-verification"},
+			"Cluster info signature and contents are valid"},
+		"by URL": {[]string{"--discovery-file", web.URL + "/cluster-info.yaml", "--tls-bootstrap-token",
+			ours.Token.Reveal()}, "Using provided TLSBootstrapToken as authentication credentials for the join process"},
+		"by file": {[]string{"--discovery-file", file, "--tls-bootstrap-token", ours.Token.Reveal()},
+			"Using provided TLSBootstrapToken as authentication credentials for the join process"},
 	} {
 		args := append([]string{"join", "phase", "preflight"}, tc.args...)
-		args = append(args, "--ignore-preflight-errors=all", "--node-name", "n1", "--cri-socket", "unix:///nonexistent.sock", "-v=1")
+		args = append(args, "--ignore-preflight-errors=all", "--node-name", "n1", "--cri-socket",
+			"unix:///nonexistent.sock", "-v=1")
 		if out, ok := kubeadmUntil(t, tc.want, args...); !ok {
 			t.Errorf("%s:\n%s", name, out)
 		}
 	}
-	if out, err := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); err != nil || !strings.Contains(out, ours.Token.Reveal()) {
+	if out, err := kubeadm(t, "token", "list", "--kubeconfig", kubeconfig); err != nil ||
+		!strings.Contains(out, ours.Token.Reveal()) {
 		t.Errorf("kubeadm token list: %v\n%s", err, out)
 	}
 	if out, err := kubeadm(t, "token", "delete", ours.Token.ID(), "--kubeconfig", kubeconfig); err != nil {
@@ -219,7 +232,8 @@ func TestExpiry(t *testing.T) {
 	}
 	kubetest.Eventually(t, "a token without an end signs", func() bool { return has(long) })
 	short, signed := &bootstrap.TokenConfig{}, false
-	for life := 3 * time.Second; !signed && life < time.Minute; life *= 2 { // on a busy machine the first may end before anybody looks
+	// on a busy machine the first may end before anybody looks
+	for life := 3 * time.Second; !signed && life < time.Minute; life *= 2 {
 		short = token(t, c, time.Now().Add(life).Truncate(time.Second), "")
 		kubetest.Eventually(t, "the token signs, or ends", func() bool {
 			signed = has(short)
@@ -231,7 +245,9 @@ func TestExpiry(t *testing.T) {
 	}
 	gone := func() bool {
 		var s corev1.Secret
-		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + short.Token.ID()}, &s))
+		return apierrors.IsNotFound(
+			c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem,
+				Name: bootstrapapi.BootstrapTokenSecretPrefix + short.Token.ID()}, &s))
 	}
 	if gone() && time.Now().Before(short.Expires) {
 		t.Error("deleted before its end")
@@ -246,7 +262,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// With the configuration that the documentation shows, anonymous clients can read cluster-info and nothing else.
+// With the configuration that the documentation shows, anonymous clients can
+// read cluster-info and nothing else.
 func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
 	config := document.Read(t, "docs/bootstrap.md").Block("yaml", "apiVersion: apiserver.config.k8s.io/v1\n")
 	path := filepath.Join(t.TempDir(), "authentication.yaml")
@@ -261,10 +278,12 @@ func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, ours.Token, bootstrap.WithPins(pins), bootstrap.WithTimeout(2*time.Minute)); err != nil {
+	if _, err := bootstrap.Discover(t.Context(), []string{info.Server}, ours.Token, bootstrap.WithPins(pins),
+		bootstrap.WithTimeout(2*time.Minute)); err != nil {
 		t.Error(err)
 	}
-	for path, want := range map[string]int{"/api/v1/namespaces/kube-public/configmaps/cluster-info": 200, "/version": 401, "/api/v1/namespaces/kube-public/configmaps": 401} {
+	for path, want := range map[string]int{"/api/v1/namespaces/kube-public/configmaps/cluster-info": 200, "/version": 401,
+		"/api/v1/namespaces/kube-public/configmaps": 401} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(info.Server, "/")+path, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -29,10 +29,13 @@ const (
 // Publish creates or repairs the objects that discovery by token needs:
 //
 //   - the namespace kube-public and cluster-info, with the given kubeconfig
-//   - a Role and a RoleBinding that let anonymous clients read only that ConfigMap
-//   - a FlowSchema and a priority level, so that anonymous clients delay no other clients
+//   - a Role and a RoleBinding that let anonymous clients read only that
+//     ConfigMap
+//   - a FlowSchema and a priority level, so that anonymous clients delay no
+//     other clients
 //
-// It uses server-side apply and changes nothing else. Signatures stay, and a second run changes nothing.
+// It uses server-side apply and changes nothing else. Signatures stay, and a
+// second run changes nothing.
 func Publish(ctx context.Context, c client.Client, info *bootstrap.ClusterInfo) error {
 	if info == nil {
 		return errNoInfo
@@ -52,9 +55,11 @@ func Publish(ctx context.Context, c client.Client, info *bootstrap.ClusterInfo) 
 func objects(kubeconfig string) []runtime.ApplyConfiguration {
 	return []runtime.ApplyConfiguration{
 		corev1ac.Namespace(metav1.NamespacePublic),
-		corev1ac.ConfigMap(bootstrapapi.ConfigMapClusterInfo, metav1.NamespacePublic).WithData(map[string]string{bootstrapapi.KubeConfigKey: kubeconfig}),
+		corev1ac.ConfigMap(bootstrapapi.ConfigMapClusterInfo,
+			metav1.NamespacePublic).WithData(map[string]string{bootstrapapi.KubeConfigKey: kubeconfig}),
 		rbacv1ac.Role(roleName, metav1.NamespacePublic).WithRules(rbacv1ac.PolicyRule().
-			WithAPIGroups(corev1.GroupName).WithResources("configmaps").WithResourceNames(bootstrapapi.ConfigMapClusterInfo).WithVerbs("get")),
+			WithAPIGroups(corev1.GroupName).WithResources("configmaps").WithResourceNames(
+			bootstrapapi.ConfigMapClusterInfo).WithVerbs("get")),
 		rbacv1ac.RoleBinding(roleName, metav1.NamespacePublic).
 			WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(roleName)).
 			WithSubjects(rbacv1ac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(anonymous)),
@@ -65,12 +70,13 @@ func objects(kubeconfig string) []runtime.ApplyConfiguration {
 
 // priorityLevel admits a few anonymous readers at a time and queues the others.
 func priorityLevel() runtime.ApplyConfiguration {
-	return flowcontrolv1ac.PriorityLevelConfiguration(priorityName).WithSpec(flowcontrolv1ac.PriorityLevelConfigurationSpec().
-		WithType(flowcontrolv1.PriorityLevelEnablementLimited).
-		WithLimited(flowcontrolv1ac.LimitedPriorityLevelConfiguration().
-			WithNominalConcurrencyShares(1).WithLendablePercent(0).
-			WithLimitResponse(flowcontrolv1ac.LimitResponse().WithType(flowcontrolv1.LimitResponseTypeQueue).
-				WithQueuing(flowcontrolv1ac.QueuingConfiguration().WithQueues(8).WithHandSize(2).WithQueueLengthLimit(50)))))
+	return flowcontrolv1ac.PriorityLevelConfiguration(priorityName).WithSpec(
+		flowcontrolv1ac.PriorityLevelConfigurationSpec().
+			WithType(flowcontrolv1.PriorityLevelEnablementLimited).
+			WithLimited(flowcontrolv1ac.LimitedPriorityLevelConfiguration().
+				WithNominalConcurrencyShares(1).WithLendablePercent(0).
+				WithLimitResponse(flowcontrolv1ac.LimitResponse().WithType(flowcontrolv1.LimitResponseTypeQueue).
+					WithQueuing(flowcontrolv1ac.QueuingConfiguration().WithQueues(8).WithHandSize(2).WithQueueLengthLimit(50)))))
 }
 
 func flowSchema() runtime.ApplyConfiguration {
@@ -78,9 +84,11 @@ func flowSchema() runtime.ApplyConfiguration {
 	return flowcontrolv1ac.FlowSchema(priorityName).WithSpec(flowcontrolv1ac.FlowSchemaSpec().
 		WithMatchingPrecedence(precedence).
 		WithPriorityLevelConfiguration(flowcontrolv1ac.PriorityLevelConfigurationReference().WithName(priorityName)).
-		WithDistinguisherMethod(flowcontrolv1ac.FlowDistinguisherMethod().WithType(flowcontrolv1.FlowDistinguisherMethodByUserType)).
+		WithDistinguisherMethod(
+			flowcontrolv1ac.FlowDistinguisherMethod().WithType(flowcontrolv1.FlowDistinguisherMethodByUserType)).
 		WithRules(flowcontrolv1ac.PolicyRulesWithSubjects().
-			WithSubjects(flowcontrolv1ac.Subject().WithKind(flowcontrolv1.SubjectKindUser).WithUser(flowcontrolv1ac.UserSubject().WithName(anonymous))).
+			WithSubjects(flowcontrolv1ac.Subject().WithKind(flowcontrolv1.SubjectKindUser).WithUser(
+				flowcontrolv1ac.UserSubject().WithName(anonymous))).
 			WithResourceRules(flowcontrolv1ac.ResourcePolicyRule().WithAPIGroups(corev1.GroupName).WithResources("configmaps").
 				WithNamespaces(metav1.NamespacePublic).WithVerbs("get"))))
 }

@@ -25,9 +25,10 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeevent"
 )
 
-// Signer maintains the signatures in cluster-info: one for each valid token with the usage "signing", and no others. As in
-// Kubernetes, a token with malformed groups signs too. Signer writes once for any number of changed tokens, and only if a
-// signature changes.
+// Signer maintains the signatures in cluster-info: one for each valid token
+// with the usage "signing", and no others. As in Kubernetes, a token with
+// malformed groups signs too. Signer writes once for any number of changed
+// tokens, and only if a signature changes.
 type Signer struct {
 	// Client reads Secrets and ConfigMaps and updates cluster-info.
 	Client client.Client
@@ -42,7 +43,9 @@ var clusterInfoKey = client.ObjectKey{Namespace: metav1.NamespacePublic, Name: b
 
 // SetupWithManager adds the [Signer] to the manager.
 func (s *Signer) SetupWithManager(mgr ctrl.Manager) error {
-	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == clusterInfoKey })
+	isClusterInfo := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return client.ObjectKeyFromObject(o) == clusterInfoKey
+	})
 	isToken := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		secret, ok := o.(*corev1.Secret)
 		return ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken
@@ -77,18 +80,23 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return result, nil
 	}
 	if signed.dropped > 0 {
-		kubeevent.Record(s.Events, &configMap, corev1.EventTypeWarning, "TooManyTokens", "Sign", fmt.Sprintf("cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
+		kubeevent.Record(s.Events, &configMap, corev1.EventTypeWarning, "TooManyTokens", "Sign",
+			fmt.Sprintf(
+				"cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
 	}
 	configMap.Data = signed.data
-	// A concurrent change fails the update by its resource version. The retry reads the change.
+	// A concurrent change fails the update by its resource version. The retry
+	// reads the change.
 	if err := s.Client.Update(ctx, &configMap); err != nil {
 		return ctrl.Result{}, err
 	}
 	return result, nil
 }
 
-// signing returns the tokens that sign, the longest valid first, and the time until the first of them expires.
-func (s *Signer) signing(ctx context.Context, secrets []corev1.Secret) (tokens []*bootstrap.TokenConfig, next time.Duration) {
+// signing returns the tokens that sign, the longest valid first, and the time
+// until the first of them expires.
+func (s *Signer) signing(ctx context.Context,
+	secrets []corev1.Secret) (tokens []*bootstrap.TokenConfig, next time.Duration) {
 	now := time.Now()
 	for i := range secrets {
 		secret := &secrets[i]
@@ -128,7 +136,8 @@ type signatures struct {
 	dropped int // tokens whose signature does not fit
 }
 
-// withSignatures returns the data with exactly the required signatures, as many as fit beside the rest.
+// withSignatures returns the data with exactly the required signatures, as many
+// as fit beside the rest.
 func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig) signatures {
 	data := configMap.Data
 	result := signatures{data: make(map[string]string, len(data)+len(tokens))}

@@ -38,12 +38,14 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 		config.Token = generated
 	}
 	if len(config.Usages) == 0 {
-		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning, bootstrap.UsageAuthentication)
+		return nil, fmt.Errorf("create bootstrap token: it has no usages; give it %q, %q or both", bootstrap.UsageSigning,
+			bootstrap.UsageAuthentication)
 	}
 	if !config.Expires.IsZero() {
 		config.Expires = config.Expires.Truncate(time.Second)
 		if !config.Expires.After(time.Now()) {
-			return nil, fmt.Errorf("create bootstrap token: the expiry %q is past; tokens expire at whole seconds", config.Expires.UTC().Format(time.RFC3339))
+			return nil, fmt.Errorf("create bootstrap token: the expiry %q is past; tokens expire at whole seconds",
+				config.Expires.UTC().Format(time.RFC3339))
 		}
 	}
 	secret, err := config.Secret()
@@ -52,7 +54,8 @@ func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*boo
 	}
 	if err := m.Client.Create(ctx, secret); err != nil {
 		if apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("create bootstrap token: there is one with the ID %q already; delete it, or choose another", config.Token.ID())
+			return nil, fmt.Errorf("create bootstrap token: there is one with the ID %q already; delete it, or choose another",
+				config.Token.ID())
 		}
 		return nil, fmt.Errorf("create bootstrap token: %w", err)
 	}
@@ -72,11 +75,13 @@ type Listed struct {
 	Name string
 	// Config is the token. It is nil if the Secret is malformed.
 	Config *bootstrap.TokenConfig
-	// Err describes the fault of the Secret. With a Config, the token is well-formed but does not authenticate.
+	// Err describes the fault of the Secret. With a Config, the token is
+	// well-formed but does not authenticate.
 	Err error
 }
 
-// List returns all Secrets of the tokens' type, sorted by name. Malformed ones carry their error.
+// List returns all Secrets of the tokens' type, sorted by name. Malformed ones
+// carry their error.
 func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	var secrets corev1.SecretList
 	if err := m.Client.List(ctx, &secrets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
@@ -97,13 +102,15 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// Delete deletes a token, given by its ID or as a whole. A whole token must have the right secret.
+// Delete deletes a token, given by its ID or as a whole. A whole token must
+// have the right secret.
 func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	secret, err := m.find(ctx, idOrToken)
 	if err != nil {
 		return fmt.Errorf("delete bootstrap token: %w", err)
 	}
-	if err := m.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
+	if err := m.Client.Delete(ctx, secret,
+		client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete bootstrap token: %w", err)
 	}
 	return nil
@@ -119,7 +126,9 @@ func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, er
 		return nil, errors.New("name it by its ID, six lower-case letters and digits, or as <id>.<secret>")
 	}
 	var secret corev1.Secret
-	if err := m.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id}, &secret); err != nil {
+	if err := m.Client.Get(ctx,
+		client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: bootstrapapi.BootstrapTokenSecretPrefix + id},
+		&secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("there is none with the ID %q", id)
 		}
@@ -145,6 +154,7 @@ func checkCreated(expires, created time.Time) error {
 	if expires.IsZero() || created.IsZero() || created.Before(expires) {
 		return nil
 	}
-	return fmt.Errorf("it expires at %q, but the cluster's clock shows %q: correct the clock of this machine or of the cluster, or choose a later expiry",
+	return fmt.Errorf(
+		"it expires at %q, but the cluster's clock shows %q: correct the clock of this machine or of the cluster, or choose a later expiry",
 		expires.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
 }

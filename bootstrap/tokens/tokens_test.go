@@ -19,12 +19,15 @@ import (
 )
 
 func TestManager(t *testing.T) {
-	bad := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-bad000"}, Type: bootstrapapi.SecretTypeBootstrapToken}
-	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-mine00"}, Type: corev1.SecretTypeOpaque}
+	bad := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-bad000"},
+		Type: bootstrapapi.SecretTypeBootstrapToken}
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-mine00"},
+		Type: corev1.SecretTypeOpaque}
 	c := fake.NewClientBuilder().WithObjects(bad, foreign).Build()
 	m, ctx := tokens.Manager{Client: c}, t.Context()
 	expires := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	created, err := m.Create(ctx, bootstrap.TokenConfig{Expires: expires, Usages: []string{"custom", bootstrap.UsageSigning}, Description: "d"})
+	created, err := m.Create(ctx,
+		bootstrap.TokenConfig{Expires: expires, Usages: []string{"custom", bootstrap.UsageSigning}, Description: "d"})
 	if err != nil || created.Token.IsZero() {
 		t.Fatal(created, err)
 	}
@@ -41,14 +44,17 @@ func TestManager(t *testing.T) {
 		}
 	}
 	var s corev1.Secret
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + created.Token.ID()}, &s); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + created.Token.ID()},
+		&s); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err := bootstrap.ParseSecret(&s); err != nil || !stored.Expires.Equal(expires) || !stored.Allows("custom") || stored.Description != "d" {
+	if stored, err := bootstrap.ParseSecret(&s); err != nil || !stored.Expires.Equal(expires) ||
+		!stored.Allows("custom") || stored.Description != "d" {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	for name, want := range map[string]string{
-		created.Token.ID() + ".0000000000000000": "another secret", "none00": `"none00"`, "NOT-AN-ID": "six lower-case", "mine00": "not that of a token"} {
+		created.Token.ID() + ".0000000000000000": "another secret", "none00": `"none00"`, "NOT-AN-ID": "six lower-case",
+		"mine00": "not that of a token"} {
 		if err := m.Delete(ctx, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("delete %q: %v", name, err)
 		}
@@ -73,10 +79,11 @@ func testCreateRefuses(t *testing.T) {
 	m := tokens.Manager{Client: c}
 	signing := []string{bootstrap.UsageSigning}
 	for want, config := range map[string]bootstrap.TokenConfig{
-		"no usages":             {},
-		"2000-01-01T00:00:00Z":  {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
-		"1999-12-31T23:00:00Z":  {Usages: signing, Expires: now.Add(-time.Hour)},
-		"0001-01-01T00:00:00Z":  {Usages: signing, Expires: time.Time{}.Add(time.Millisecond)}, // zero when it is cut, but not never
+		"no usages":            {},
+		"2000-01-01T00:00:00Z": {Usages: signing, Expires: now.Add(100 * time.Millisecond)},
+		"1999-12-31T23:00:00Z": {Usages: signing, Expires: now.Add(-time.Hour)},
+		// zero when it is cut, but not never
+		"0001-01-01T00:00:00Z":  {Usages: signing, Expires: time.Time{}.Add(time.Millisecond)},
 		"10000-01-01T00:00:00Z": {Usages: signing, Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if created, err := m.Create(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
@@ -91,10 +98,13 @@ func testCreateRefuses(t *testing.T) {
 
 // List returns a token with malformed groups, with its other data.
 func TestListMalformedGroups(t *testing.T) {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"}, Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
-		"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"), "auth-extra-groups": []byte("hunter2-in-the-wrong-key")}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"},
+		Type: bootstrapapi.SecretTypeBootstrapToken, Data: map[string][]byte{
+			"token-id": []byte("abc123"), "token-secret": []byte("0123456789abcdef"),
+			"auth-extra-groups": []byte("hunter2-in-the-wrong-key")}}
 	list, err := tokens.Manager{Client: fake.NewClientBuilder().WithObjects(s).Build()}.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].Config == nil || list[0].Err == nil || strings.Contains(list[0].Err.Error(), "hunter2") {
+	if err != nil || len(list) != 1 || list[0].Config == nil || list[0].Err == nil ||
+		strings.Contains(list[0].Err.Error(), "hunter2") {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
