@@ -47,7 +47,9 @@ func BenchmarkMiss(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n++
-		_, _, err := c.GetOrSet(b.Context(), Request{Key: key(n), Mint: plain(func(context.Context) (Token, error) { return t, nil })})
+		_, _, err := c.GetOrSet(b.Context(), Request{Key: key(n), Mint: plain(func(context.Context) (Token, error) {
+			return t, nil
+		})})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -65,7 +67,9 @@ func BenchmarkBytesPerEntry(b *testing.B) {
 		}
 		t := token("t", time.Hour)
 		for i := range entries {
-			if _, _, err := c.GetOrSet(b.Context(), Request{Key: key(i), Mint: plain(func(context.Context) (Token, error) { return t, nil })}); err != nil {
+			if _, _, err := c.GetOrSet(b.Context(), Request{Key: key(i), Mint: plain(func(context.Context) (Token, error) {
+				return t, nil
+			})}); err != nil {
 				b.Fatal(err)
 			}
 		}

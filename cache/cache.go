@@ -15,7 +15,8 @@ import (
 
 // Token is a credential that expires.
 type Token interface {
-	// GetDuration returns how long the token is still valid, approximately from now.
+	// GetDuration returns how long the token is still valid, approximately from
+	// now.
 	GetDuration() time.Duration
 }
 
@@ -24,10 +25,12 @@ type Key [sha256.Size]byte
 
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
-// InvolvedObject is the object that needs a credential, and the operation that uses it. It labels metrics.
+// InvolvedObject is the object that needs a credential, and the operation that
+// uses it. It labels metrics.
 type InvolvedObject struct{ Kind, Name, Namespace, Operation string }
 
-// OperationReconcile is the Operation of a reconciler, as in controllers of Flux.
+// OperationReconcile is the Operation of a reconciler, as in controllers of
+// Flux.
 const OperationReconcile = "reconcile"
 
 // Request describes the credential to return or mint. Only Key and Mint are
@@ -37,10 +40,10 @@ type Request struct {
 	Key Key
 	// Object labels the metrics.
 	Object InvolvedObject
-	// fresh makes the caller wait for the renewal of a token that is due for it.
-	// If the renewal fails for now, the caller gets the old token. Set it for a
-	// token from which another credential is made: that credential would expire
-	// early.
+	// fresh makes the caller wait for the renewal of a token that is due for
+	// it. If the renewal fails for now, the caller gets the old token. Set it
+	// for a token from which another credential is made: that credential would
+	// expire early.
 	fresh bool
 	// MinimumLifetime is how long the token should still be valid. If less is
 	// left, the caller waits for a new token. If the renewal fails for now, the
@@ -56,41 +59,42 @@ type Request struct {
 	// cause an exchange for every request.
 	InvalidBefore time.Time
 	// Group names the keys whose exchanges fail for the same cause. It must not
-	// span two tenants, nor anything that one caller can get wrong while another
-	// has it right. The zero Key is no group.
+	// span two tenants, nor anything that one caller can get wrong while
+	// another has it right. The zero Key is no group.
 	//
 	// Failures of two keys hold back every key of the group that has no valid
-	// token. Failures of a single key hold back only that key, because the cause
-	// may be its own. Only a Failure that is Shared counts. After the back-off,
-	// one key at a time tries again; keys that have not failed themselves come
-	// first. Keys with a valid token keep it and renew it as without a group. A
-	// success of any key ends the failure.
+	// token. Failures of a single key hold back only that key, because the
+	// cause may be its own. Only a Failure that is Shared counts. After the
+	// back-off, one key at a time tries again; keys that have not failed
+	// themselves come first. Keys with a valid token keep it and renew it as
+	// without a group. A success of any key ends the failure.
 	Group Key
-	// Patient makes the caller wait until its context ends, without the bound of
-	// WithPatience. Set it for callers that do not come back, such as clients of
-	// SDKs.
+	// Patient makes the caller wait until its context ends, without the bound
+	// of WithPatience. Set it for callers that do not come back, such as
+	// clients of SDKs.
 	Patient bool
 	// Insistent makes the caller try again at once after a failure, without the
 	// back-off, unless there is a token to serve. Set it for a caller whose
 	// exchanges something else limits.
 	Insistent bool
-	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant too.
+	// Tenant is the tenant whose slots the exchange takes. Empty is a tenant
+	// too.
 	Tenant string
-	// Provider is the service that the exchange is with. One that hangs delays no
-	// other. It labels the metrics of exchanges.
+	// Provider is the service that the exchange is with. One that hangs delays
+	// no other. It labels the metrics of exchanges.
 	Provider string
 	// Needs returns the requests for the credentials of which Mint makes this
-	// one. It is called on a miss only and does no I/O. The cache obtains them as
-	// fresh, before the exchange takes a slot, because theirs may need that slot.
-	// Nil means none.
+	// one. It is called on a miss only and does no I/O. The cache obtains them
+	// as fresh, before the exchange takes a slot, because theirs may need that
+	// slot. Nil means none.
 	Needs func() ([]Request, error)
 	// Mint obtains the credential in a goroutine of the cache. needs are the
-	// tokens of Needs, in their order. The context has the values of the caller's
-	// context, but a deadline of its own.
+	// tokens of Needs, in their order. The context has the values of the
+	// caller's context, but a deadline of its own.
 	Mint func(ctx context.Context, needs []Token) (Minted, error)
-	// Classify says what an error of Needs or Mint, or of one of the needs, means
-	// for the cache. It runs in the same goroutine, after them, and has to be
-	// quick. Nil makes every error a temporary failure of this key.
+	// Classify says what an error of Needs or Mint, or of one of the needs,
+	// means for the cache. It runs in the same goroutine, after them, and has
+	// to be quick. Nil makes every error a temporary failure of this key.
 	Classify func(err error) Failure
 }
 
@@ -98,7 +102,8 @@ type Request struct {
 type Minted struct {
 	Token Token
 	// Until is when the token leaves the cache at the latest. A token that is
-	// made of this one leaves no later either. Zero means when the token expires.
+	// made of this one leaves no later either. Zero means when the token
+	// expires.
 	Until time.Time
 }
 
@@ -112,11 +117,12 @@ type Failure struct {
 	// after the first at the earliest: services that are eventually consistent
 	// refuse a good request now and then.
 	Refused bool
-	// Shared says that the other keys of Request.Group would fail too. It counts
-	// for errors of Mint only.
+	// Shared says that the other keys of Request.Group would fail too. It
+	// counts for errors of Mint only.
 	Shared bool
-	// RefusesNeeds drops the tokens of Request.Needs, as Invalidate does, because
-	// the service did not accept them. It counts for errors of Mint only.
+	// RefusesNeeds drops the tokens of Request.Needs, as Invalidate does,
+	// because the service did not accept them. It counts for errors of Mint
+	// only.
 	RefusesNeeds bool
 	// RetryAfter is the shortest back-off, at most five minutes.
 	RetryAfter time.Duration
@@ -125,7 +131,8 @@ type Failure struct {
 	Result string
 }
 
-// TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache caches nothing: every request mints.
+// TokenCache caches tokens. It is safe for concurrent use. A nil *TokenCache
+// caches nothing: every request mints.
 type TokenCache struct {
 	maxDuration time.Duration
 	unbounded   bool          // WithoutMaxDuration
@@ -175,19 +182,22 @@ func NewTokenCache(capacity int, opts ...Option) (*TokenCache, error) {
 	}
 	c.now = func() instant { return instantAt(time.Now(), c.base) }
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	// Last, because the observer may read the gauges at once. Weak, because the observer may outlive the cache.
+	// Last, because the observer may read the gauges at once. Weak, because the
+	// observer may outlive the cache.
 	self := weak.Make(c)
 	c.observer.Attach(func() Stats { return self.Value().Stats() })
 	return c, nil
 }
 
-// Enabled reports whether the cache keeps anything: it is not nil and its capacity is not 0.
+// Enabled reports whether the cache keeps anything: it is not nil and its
+// capacity is not 0.
 func (c *TokenCache) Enabled() bool { return c != nil && c.capacity > 0 }
 
 // Get returns the token of the key if it is fresh and meets MinimumLifetime and
 // InvalidBefore of a [Request]. It does no I/O and allocates nothing. It counts
 // no miss: [TokenCache.GetOrSet] does.
-func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration, invalidBefore time.Time) (Token, bool) {
+func (c *TokenCache) Get(key Key, object InvolvedObject, minimumLifetime time.Duration,
+	invalidBefore time.Time) (Token, bool) {
 	if !c.Enabled() {
 		return nil, false
 	}
@@ -261,7 +271,8 @@ func (c *TokenCache) getOrSet(ctx context.Context, req Request) (got Minted, ret
 	return Minted{}, false, ctx.Err()
 }
 
-// lookUp returns a token to serve, or the flight to wait for, or the error of a key that is held back.
+// lookUp returns a token to serve, or the flight to wait for, or the error of a
+// key that is held back.
 func (c *TokenCache) lookUp(ctx context.Context, req Request) (Minted, *flight, error) {
 	now := c.now()
 	c.mu.Lock()
@@ -373,7 +384,8 @@ func (c *TokenCache) locked(f func()) {
 	}
 }
 
-// Len returns the number of tokens in the cache. Some may have expired within the last half minute.
+// Len returns the number of tokens in the cache. Some may have expired within
+// the last half minute.
 func (c *TokenCache) Len() int { return c.Stats().Items }
 
 // Close ends all exchanges, drops all tokens, and returns when no goroutine of

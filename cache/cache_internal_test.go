@@ -60,13 +60,15 @@ type minter struct {
 }
 
 func (m *minter) request(n int, tenant string) Request {
-	return Request{Key: key(n), Tenant: tenant, Provider: "test", Classify: classifyForTest, Mint: plain(func(ctx context.Context) (Token, error) {
-		m.calls.Add(1)
-		return m.mint(ctx)
-	})}
+	return Request{Key: key(n), Tenant: tenant, Provider: "test", Classify: classifyForTest,
+		Mint: plain(func(ctx context.Context) (Token, error) {
+			m.calls.Add(1)
+			return m.mint(ctx)
+		})}
 }
 
-// plain makes the Mint of a Request that has no needs, or does not look at them.
+// plain makes the Mint of a Request that has no needs, or does not look at
+// them.
 func plain(mint func(context.Context) (Token, error)) func(context.Context, []Token) (Minted, error) {
 	return func(ctx context.Context, _ []Token) (Minted, error) {
 		token, err := mint(ctx)
@@ -292,7 +294,8 @@ func classifyForTest(err error) Failure {
 	return Failure{}
 }
 
-// A service that is down for ten minutes costs a few exchanges a minute and key, and valid tokens are served.
+// A service that is down for ten minutes costs a few exchanges a minute and
+// key, and valid tokens are served.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t), &minter{mint: hourly}
@@ -392,7 +395,8 @@ func TestDeleteAndPurge(t *testing.T) {
 			if c.Len() != 0 {
 				t.Errorf("%s: the token is still there", name)
 			}
-			// Waiting callers get the result of an exchange that began before. It is not kept.
+			// Waiting callers get the result of an exchange that began before.
+			// It is not kept.
 			block := make(chan struct{})
 			m.mint = func(ctx context.Context) (Token, error) { <-block; return hourly(ctx) }
 			var wg sync.WaitGroup
@@ -464,7 +468,8 @@ func TestNoCache(t *testing.T) {
 				t.Errorf("%s: retrieved %t, %v", name, retrieved, err)
 			}
 		}
-		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok || m.calls.Load() != 2 || c.Len() != 0 || !reflect.DeepEqual(c.Stats(), Stats{}) {
+		if _, ok := c.Get(key(1), InvolvedObject{}, 0, time.Time{}); ok || m.calls.Load() != 2 || c.Len() != 0 ||
+			!reflect.DeepEqual(c.Stats(), Stats{}) {
 			t.Errorf("%s caches", name)
 		}
 		m.mint = func(context.Context) (Token, error) { panic("secret") }
@@ -506,7 +511,9 @@ func TestTenantsNeverSeeEachOthersTokens(t *testing.T) {
 	reqs := make([]Request, tenants)
 	for i := range reqs {
 		tag := fmt.Sprintf("tenant-%d", i)
-		reqs[i] = Request{Key: key(i), Tenant: tag, Mint: plain(func(context.Context) (Token, error) { return token(tag, time.Hour), nil })}
+		reqs[i] = Request{Key: key(i), Tenant: tag, Mint: plain(func(context.Context) (Token, error) {
+			return token(tag, time.Hour), nil
+		})}
 	}
 	var wg sync.WaitGroup
 	for w := range workers {

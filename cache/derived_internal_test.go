@@ -67,7 +67,8 @@ func slow(err *error) *minter {
 	}}
 }
 
-// A request for a fresh token waits where others are served what is due for renewal, and takes that if renewal fails.
+// A request for a fresh token waits where others are served what is due for
+// renewal, and takes that if renewal fails.
 func TestFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -161,7 +162,8 @@ func TestFreshInVain(t *testing.T) {
 	}
 }
 
-// A token that was refused is invalid for the request that says so. Others keep it until there is a new one.
+// A token that was refused is invalid for the request that says so. Others keep
+// it until there is a new one.
 func TestInvalidBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -199,14 +201,16 @@ func TestInvalidBefore(t *testing.T) {
 	})
 }
 
-// keepsSlotsBusy makes a tenant hold all of its slots with exchanges that take d, each of another key, until stop.
+// keepsSlotsBusy makes a tenant hold all of its slots with exchanges that take
+// d, each of another key, until stop.
 func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n := range 2 * defaultMaxExchangesPerTenant {
 		all.Go(func() {
 			for k := 1000 * (1 + n); ctx.Err() == nil; k++ {
-				_, _, _ = c.GetOrSet(ctx, Request{Key: key(k), Tenant: tenant, Provider: "test", Mint: plain(slowly(d))}) // or is limited
+				// or is limited
+				_, _, _ = c.GetOrSet(ctx, Request{Key: key(k), Tenant: tenant, Provider: "test", Mint: plain(slowly(d))})
 			}
 		})
 	}
@@ -220,7 +224,8 @@ func keepsSlotsBusy(t *testing.T, c *TokenCache, tenant string, d time.Duration)
 // others, depth of them, one inside the other. All tenants share their keys.
 // The innermost is a credential of its own.
 func derivedOn(c *TokenCache, depth int, tenant string) Request {
-	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", fresh: true, Mint: plain(slowly(10 * time.Millisecond))}
+	req := Request{Key: key(depth), Tenant: tenant, Provider: "test", fresh: true,
+		Mint: plain(slowly(10 * time.Millisecond))}
 	if depth > 0 {
 		req.Needs = func() ([]Request, error) { return []Request{derivedOn(c, depth-1, tenant)}, nil }
 	}

@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// maxMargin is how long before its expiry a token is no longer handed out, so
-	// that it does not expire in the hands of the receiver. The margin is at most
-	// a tenth of the token's lifetime.
+	// maxMargin is how long before its expiry a token is no longer handed out,
+	// so that it does not expire in the hands of the receiver. The margin is at
+	// most a tenth of the token's lifetime.
 	maxMargin = 30 * time.Second
-	// softShare and softJitter set, in percent of the remaining lifetime, when a
-	// token is renewed ahead of time.
+	// softShare and softJitter set, in percent of the remaining lifetime, when
+	// a token is renewed ahead of time.
 	softShare  = 80
 	softJitter = 5
 	// replaceAfter is the age from which a token can be invalid.
@@ -32,7 +32,8 @@ type entry struct {
 func newEntry(of Minted, life, maxDuration time.Duration, now instant) *entry {
 	hard := min(life-min(maxMargin, life/10), maxDuration)
 	share := softShare - softJitter*rand.Float64() //nolint:gosec // spreads load, keeps no secret
-	// A longer life does not matter: a quarter of it lasts as long as the token is kept.
+	// A longer life does not matter: a quarter of it lasts as long as the token
+	// is kept.
 	e := &entry{token: of.Token, minted: now, hard: hard, life: min(life, 4*maxDuration)}
 	e.soft = time.Duration(float64(hard) * share / 100)
 	if !of.Until.IsZero() {

@@ -16,8 +16,8 @@ var ErrClosed = errors.New("the token cache is closed")
 // errExited is the result of a Mint that ends its goroutine.
 var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
 
-// BackoffError is the error of a key that is held back after it failed. Its text is that of the failure and does not
-// change from one request to the next.
+// BackoffError is the error of a key that is held back after it failed. Its
+// text is that of the failure and does not change from one request to the next.
 type BackoffError struct {
 	// Err is the failure.
 	Err  error
@@ -44,7 +44,8 @@ func (e *LimitError) Error() string { return e.message }
 // RetryAfter returns one second.
 func (e *LimitError) RetryAfter() time.Duration { return time.Second }
 
-// errBlocked makes a caller leave the exchange of another tenant and start its own.
+// errBlocked makes a caller leave the exchange of another tenant and start its
+// own.
 var errBlocked = &LimitError{noSlot: true, message: "another tenant's exchange waits for a slot"}
 
 func lacksSlot(err error) bool {
@@ -58,7 +59,9 @@ func lacksSlot(err error) bool {
 type PendingError struct{ patience time.Duration }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("the exchange has been running for more than %s and goes on; try again, and check whether its service hangs", e.patience)
+	return fmt.Sprintf(
+		"the exchange has been running for more than %s and goes on; try again, and check whether its service hangs",
+		e.patience)
 }
 
 // RetryAfter returns the patience: the exchange may well take as long again.
@@ -69,7 +72,8 @@ func (e *PendingError) RetryAfter() time.Duration { return e.patience }
 type PanicError struct {
 	// Type is the type of the panic's value.
 	Type string
-	// Stack is where it happened, as runtime/debug.Stack prints it. It is not part of the text.
+	// Stack is where it happened, as runtime/debug.Stack prints it. It is not
+	// part of the text.
 	Stack string
 }
 
@@ -91,12 +95,15 @@ func recovered(err *error) {
 // verdict is the result of an exchange.
 type verdict struct {
 	Failure
-	err     error
-	untried bool          // a limit refused the exchange or that for a part of the credential, or that part is still to come
+	err error
+	// a limit refused the exchange or that for a part of the credential, or
+	// that part is still to come
+	untried bool
 	held    *BackoffError // of a part of the credential, or nil
 }
 
-// classify calls Request.Classify, which may panic as Mint may. The caller does not hold the lock.
+// classify calls Request.Classify, which may panic as Mint may. The caller does
+// not hold the lock.
 func (req *Request) classify(err error) (v verdict) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,7 +179,8 @@ func (f failure) again(v verdict, now instant) failure {
 		return failure{err: v.held.Err, count: f.count, until: now.add(v.held.wait)}
 	}
 	wait := min(maxBackoff, minBackoff<<min(f.count, 10))
-	wait += time.Duration(float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
+	wait += time.Duration(
+		float64(wait) * backoffJitter * (2*rand.Float64() - 1)) //nolint:gosec // spreads load, keeps no secret
 	return failure{err: v.err, count: f.count + 1, until: now.add(max(wait, v.RetryAfter))}
 }
 
@@ -194,8 +202,8 @@ func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffE
 	return c.heldByGroup(req, now)
 }
 
-// confirmAfter is how long a refusal to renew a token holds back the key, so that
-// the next one is another answer of an eventually consistent service.
+// confirmAfter is how long a refusal to renew a token holds back the key, so
+// that the next one is another answer of an eventually consistent service.
 const confirmAfter = 30 * time.Second
 
 // recordFailure keeps the failure of a key.
@@ -251,7 +259,8 @@ func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	return held
 }
 
-// finishInGroup records the result of a flight for its group, unless the key was deleted meanwhile.
+// finishInGroup records the result of a flight for its group, unless the key
+// was deleted meanwhile.
 func (c *TokenCache) finishInGroup(f *flight, req Request, v verdict, wanted bool, now instant) {
 	g, known := c.groups.Peek(req.Group)
 	probed := known && g.prober == f

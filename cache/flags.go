@@ -15,11 +15,13 @@ const (
 	FlagMaxDuration = "token-cache-max-duration"
 )
 
-// Flags size a token cache. The zero value means no cache, and the default duration.
+// Flags size a token cache. The zero value means no cache, and the default
+// duration.
 type Flags struct {
 	// MaxSize is the number of tokens to keep. 0 and less mean no cache.
 	MaxSize int
-	// MaxDuration bounds the time that a token is kept. 0 means MaxDuration, an hour; more than that counts as an hour.
+	// MaxDuration bounds the time that a token is kept. 0 means MaxDuration, an
+	// hour; more than that counts as an hour.
 	MaxDuration time.Duration
 }
 

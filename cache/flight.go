@@ -18,9 +18,9 @@ type flight struct {
 	needs  needs
 	minted bool // Mint was called
 
-	// block ends blocked when the exchange, or one that it waits for, has to wait
-	// for a slot of its tenant. late ends overdue when one of them has run for
-	// longer than the patience.
+	// block ends blocked when the exchange, or one that it waits for, has to
+	// wait for a slot of its tenant. late ends overdue when one of them has run
+	// for longer than the patience.
 	blocked, overdue context.Context
 	block, late      context.CancelFunc
 
@@ -40,11 +40,12 @@ func (c *TokenCache) startFlight(caller context.Context, req Request, refresh bo
 	return f
 }
 
-// callingFlight is the key of the flight in the contexts of its needs and of Mint.
+// callingFlight is the key of the flight in the contexts of its needs and of
+// Mint.
 type callingFlight struct{}
 
-// run makes the exchange. It ends with the cache or with its own deadline, never
-// with the caller that caused it.
+// run makes the exchange. It ends with the cache or with its own deadline,
+// never with the caller that caused it.
 func (c *TokenCache) run(caller context.Context, f *flight, req Request, refresh bool) {
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(caller), callingFlight{}, f))
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// errBrokenRole is a failure of an exchange that the other keys of the group would see too.
+// errBrokenRole is a failure of an exchange that the other keys of the group
+// would see too.
 var errBrokenRole = &classified{"the role is broken", Failure{Shared: true, Permanent: true}}
 
 // grouped is a key of a group whose exchange takes a tenth of a second.
@@ -57,7 +58,8 @@ func (g *grouped) mustGet(t *testing.T) Token {
 	return got
 }
 
-// mustBeHeldBack makes sure that the answer is the failure of the group, and that no exchange was made for it.
+// mustBeHeldBack makes sure that the answer is the failure of the group, and
+// that no exchange was made for it.
 func (g *grouped) mustBeHeldBack(t *testing.T, want error) time.Duration {
 	t.Helper()
 	before := g.calls.Load()
@@ -69,7 +71,8 @@ func (g *grouped) mustBeHeldBack(t *testing.T, want error) time.Duration {
 	return held.RetryAfter()
 }
 
-// failGroup has two keys of the group fail, so that it holds back its other keys.
+// failGroup has two keys of the group fail, so that it holds back its other
+// keys.
 func failGroup(t *testing.T, c *TokenCache, group int, err error) {
 	t.Helper()
 	for n := range 2 {
@@ -77,7 +80,8 @@ func failGroup(t *testing.T, c *TokenCache, group int, err error) {
 	}
 }
 
-// 200 keys with one broken role, each asked for every second, cost a few exchanges a minute.
+// 200 keys with one broken role, each asked for every second, cost a few
+// exchanges a minute.
 func TestGroupOfManyKeysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -145,7 +149,8 @@ func TestGroupHoldsBackItsOtherKeys(t *testing.T) {
 	})
 }
 
-// One wrong session tag of one object fails every time. The other objects get their credentials.
+// One wrong session tag of one object fails every time. The other objects get
+// their credentials.
 func TestGroupIsNotHeldByOneKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -163,7 +168,8 @@ func TestGroupIsNotHeldByOneKey(t *testing.T) {
 	})
 }
 
-// Keys that try at the same time after a single failure do not hold back each other.
+// Keys that try at the same time after a single failure do not hold back each
+// other.
 func TestGroupTriesTogetherAfterOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -187,9 +193,15 @@ func TestGroupTriesTogetherAfterOneFailure(t *testing.T) {
 // Errors that say nothing of the other keys hold none of them back.
 func TestGroupFailuresOfOneKey(t *testing.T) {
 	for name, fail := range map[string]func(*Request){
-		"an error without the method": func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { return nil, errors.New("x") }) },
-		"a panic":                     func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { panic("x") }) },
-		"no token":                    func(r *Request) { r.Mint = plain(func(context.Context) (Token, error) { return nil, nil }) },
+		"an error without the method": func(r *Request) {
+			r.Mint = plain(func(context.Context) (Token, error) { return nil, errors.New("x") })
+		},
+		"a panic": func(r *Request) {
+			r.Mint = plain(func(context.Context) (Token, error) { panic("x") })
+		},
+		"no token": func(r *Request) {
+			r.Mint = plain(func(context.Context) (Token, error) { return nil, nil })
+		},
 		"what it is made of": func(r *Request) {
 			r.Needs = func() ([]Request, error) {
 				return nil, fmt.Errorf("part: %w", &BackoffError{Err: errBrokenRole, wait: time.Minute})
@@ -259,7 +271,9 @@ func TestGroupProbes(t *testing.T) {
 		"success":                   {func(p *grouped) { p.err = nil }, nil},
 		"shared failure":            {func(*grouped) {}, errBrokenRole},
 		"failure of the key itself": {func(p *grouped) { p.err = errors.New("x") }, nil},
-		"deleted meanwhile":         {func(p *grouped) { time.AfterFunc(50*time.Millisecond, func() { p.c.Delete(p.req.Key) }) }, nil},
+		"deleted meanwhile": {func(p *grouped) {
+			time.AfterFunc(50*time.Millisecond, func() { p.c.Delete(p.req.Key) })
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -288,7 +302,8 @@ func TestGroupProbes(t *testing.T) {
 	}
 }
 
-// Keys that fail for a reason of their own, and are asked for all the time, do not keep the others from trying.
+// Keys that fail for a reason of their own, and are asked for all the time, do
+// not keep the others from trying.
 func TestGroupIsNotHeldByBrokenKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
@@ -375,8 +390,9 @@ func TestGroupIsForgotten(t *testing.T) {
 		"by Purge": func(c *TokenCache) { c.Purge() },
 		"by LRU": func(c *TokenCache) {
 			for n := range c.capacity {
-				_, _, _ = c.GetOrSet(context.Background(), Request{Key: key(1000 + n), Group: key(1000 + n), //nolint:usetesting // fails
-					Classify: classifyForTest, Mint: plain(func(context.Context) (Token, error) { return nil, errBrokenRole })})
+				_, _, _ = c.GetOrSet(context.Background(),
+					Request{Key: key(1000 + n), Group: key(1000 + n), //nolint:usetesting // fails
+						Classify: classifyForTest, Mint: plain(func(context.Context) (Token, error) { return nil, errBrokenRole })})
 			}
 		},
 	} {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// machine is a simulated one. It serves 200 exchanges a second, each in ten steps between which others have the CPU.
+// machine is a simulated one. It serves 200 exchanges a second, each in ten
+// steps between which others have the CPU.
 type machine struct{ runnable atomic.Int64 }
 
 const machineStep = time.Second / 200 / 10
@@ -33,8 +34,9 @@ func (m *machine) mint(context.Context) (Token, error) {
 	return token("t", time.Hour), nil
 }
 
-// Three thousand tenants want credentials at once, on a machine that serves fewer exchanges than the rate lets start.
-// All succeed without an error, in the time that the machine needs.
+// Three thousand tenants want credentials at once, on a machine that serves
+// fewer exchanges than the rate lets start. All succeed without an error, in
+// the time that the machine needs.
 func TestStormLargerThanTheMachine(t *testing.T) {
 	const tenants = 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -71,8 +73,8 @@ func expectNoneRecent(t *testing.T, l *limits) {
 	}
 }
 
-// An attacker with 500 tenants makes 4,000 exchanges slow at an address of its own. The machine does not lag, so
-// exchanges start as fast as before.
+// An attacker with 500 tenants makes 4,000 exchanges slow at an address of its
+// own. The machine does not lag, so exchanges start as fast as before.
 func TestSlowServicesAreNoLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, good := newTestCache(t), &minter{mint: hourly}
@@ -98,7 +100,8 @@ func TestSlowServicesAreNoLag(t *testing.T) {
 	})
 }
 
-// lagging returns limits of a machine that lags, with as many exchanges as it starts before it waits.
+// lagging returns limits of a machine that lags, with as many exchanges as it
+// starts before it waits.
 func lagging(t *testing.T) (l *limits, leave []func()) {
 	t.Helper()
 	l = newLimits()
@@ -113,8 +116,9 @@ func lagging(t *testing.T) (l *limits, leave []func()) {
 	return l, leave
 }
 
-// While the machine lags, an exchange starts when another ends or is no longer recent. One that gives up before its
-// turn, at the head of the queue or behind it, keeps no turn.
+// While the machine lags, an exchange starts when another ends or is no longer
+// recent. One that gives up before its turn, at the head of the queue or behind
+// it, keeps no turn.
 func TestLaggingMachineStartsAsOthersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, leave := lagging(t)
@@ -159,7 +163,8 @@ func TestLaggingMachineStartsAsOthersEnd(t *testing.T) {
 	})
 }
 
-// What waited while the machine lagged does not start faster than the rate afterwards.
+// What waited while the machine lagged does not start faster than the rate
+// afterwards.
 func TestRateAfterALag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, leave := lagging(t)

@@ -14,16 +14,20 @@ import (
 )
 
 const (
-	// slotWait is the longest time that an exchange waits for a slot of its tenant.
+	// slotWait is the longest time that an exchange waits for a slot of its
+	// tenant.
 	slotWait = 2 * time.Second
 	// maxRunning bounds the memory of the exchanges that run with one provider.
 	maxRunning = 4096
 
-	// An exchange takes seconds where each of its steps waits for maxLag for a CPU.
+	// An exchange takes seconds where each of its steps waits for maxLag for a
+	// CPU.
 	maxLag = 50 * time.Millisecond
-	// lagMemory is how long a lag counts, because some probes of a busy machine are quick.
+	// lagMemory is how long a lag counts, because some probes of a busy machine
+	// are quick.
 	lagMemory = time.Second
-	// While the machine lags, maxRecent exchanges that run for less than recently keep it busy. Older ones do not count.
+	// While the machine lags, maxRecent exchanges that run for less than
+	// recently keep it busy. Older ones do not count.
 	maxRecent = 128
 	recently  = time.Second
 )
@@ -37,7 +41,8 @@ type slots struct {
 	last  atomic.Int64 // when a slot was last taken, in Unix nanoseconds; zero if none was
 }
 
-// hang reports whether all slots are held for longer than the patience, given that all are taken.
+// hang reports whether all slots are held for longer than the patience, given
+// that all are taken.
 func (s *slots) hang(patience time.Duration) bool {
 	last := s.last.Load()
 	return last != 0 && time.Since(time.Unix(0, last)) > patience
@@ -48,8 +53,9 @@ func (s *slots) hang(patience time.Duration) bool {
 // of all tenants start. An exchange that hangs holds its slot, but cannot hold
 // a rate.
 //
-// At a rate that the machine cannot serve, exchanges starve each other until all outlive the patience. While the
-// machine lags, they start as others end. A service or tenant that is slow makes no lag.
+// At a rate that the machine cannot serve, exchanges starve each other until
+// all outlive the patience. While the machine lags, they start as others end. A
+// service or tenant that is slow makes no lag.
 type limits struct {
 	starts, paced                *rate.Limiter // equal; starts refuses at arrival, paced spaces what a lag held up
 	perTenant, perProvider       int
@@ -78,8 +84,10 @@ func newLimits() *limits {
 // enter waits until an exchange may start, at most turnWait for the rate. It
 // calls block before it waits for a slot. The caller calls leave when the
 // exchange has ended. The error is a *LimitError, or that of ctx.
-func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, block func()) (leave func(), err error) {
-	// Without this first check, a provider that hangs would use up the rate with exchanges that cannot run.
+func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration,
+	block func()) (leave func(), err error) {
+	// Without this first check, a provider that hangs would use up the rate
+	// with exchanges that cannot run.
 	if err := l.run(t.provider, 0); err != nil {
 		return nil, err
 	}
@@ -111,7 +119,8 @@ func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration, 
 	}, nil
 }
 
-// run adds n exchanges to those that run with the provider. It refuses one more than the provider's limit.
+// run adds n exchanges to those that run with the provider. It refuses one more
+// than the provider's limit.
 func (l *limits) run(provider string, n int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +147,9 @@ func (l *limits) takeSlot(ctx context.Context, t tenantAt, own *slots, block fun
 }
 
 func (l *limits) awaitSlot(ctx context.Context, t tenantAt, own *slots, block func()) error {
-	lacking := &LimitError{noSlot: true, message: fmt.Sprintf("all %d slots of tenant %q for exchanges with provider %q are in use; "+
-		"try again, and check what is slow", l.perTenant, t.tenant, t.provider)}
+	lacking := &LimitError{noSlot: true,
+		message: fmt.Sprintf("all %d slots of tenant %q for exchanges with provider %q are in use; "+
+			"try again, and check what is slow", l.perTenant, t.tenant, t.provider)}
 	if own.hang(l.patience) {
 		return lacking // a wait would hold up the caller for nothing
 	}
@@ -172,7 +182,8 @@ func (l *limits) awaitTurn(ctx context.Context, longest time.Duration) error {
 		"let start within %s; try again, or raise the rate of the cache or the CPU", float64(l.starts.Limit()), longest)}
 }
 
-// takeTurn returns when the exchange may start, or with an error when ctx has ended first.
+// takeTurn returns when the exchange may start, or with an error when ctx has
+// ended first.
 func (l *limits) takeTurn(ctx context.Context) error {
 	held := false
 	select {
@@ -201,7 +212,8 @@ func (l *limits) takeTurn(ctx context.Context) error {
 	return l.paced.Wait(ctx)
 }
 
-// lags reports whether goroutines wait long for a CPU, now or a moment ago. The caller has the turn.
+// lags reports whether goroutines wait long for a CPU, now or a moment ago. The
+// caller has the turn.
 func (l *limits) lags() bool {
 	start := time.Now()
 	if start.Sub(l.lagged) > lagMemory {

@@ -48,12 +48,14 @@ func askForever(t *testing.T, c *TokenCache, tenants int, provider string, first
 // expectUnused reports what the limits keep although no exchange runs.
 func expectUnused(t *testing.T, l *limits) {
 	t.Helper()
-	if forSlot, forRate := l.queuedForSlot.Load(), l.queuedForRate.Load(); forSlot+forRate != 0 || l.slots.Len() != 0 || len(l.running) != 0 {
+	if forSlot, forRate := l.queuedForSlot.Load(), l.queuedForRate.Load(); forSlot+forRate != 0 || l.slots.Len() != 0 ||
+		len(l.running) != 0 {
 		t.Errorf("kept: %d and %d wait, %d tenants, %d providers", forSlot, forRate, l.slots.Len(), len(l.running))
 	}
 }
 
-// worstOf makes many tenants use a service that works, and returns the longest time that one waited.
+// worstOf makes many tenants use a service that works, and returns the longest
+// time that one waited.
 func worstOf(t *testing.T, c *TokenCache) (worst time.Duration) {
 	t.Helper()
 	for n := range 900 {
@@ -72,7 +74,8 @@ func worstOf(t *testing.T, c *TokenCache) (worst time.Duration) {
 	return worst
 }
 
-// Services that hang for any number of tenants do not delay the tenants of a service that works.
+// Services that hang for any number of tenants do not delay the tenants of a
+// service that works.
 func TestServicesThatHangForManyTenants(t *testing.T) {
 	for _, tc := range []struct{ services, tenants int }{{1, 500}, {1, 1000}, {1, 5000}, {2, 300}, {4, 300}} {
 		t.Run(fmt.Sprintf("%d services, %d tenants each", tc.services, tc.tenants), func(t *testing.T) {
@@ -99,7 +102,8 @@ func TestTenantOfTwoServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t)
 		for n := range 100 {
-			go c.GetOrSet(t.Context(), Request{Key: key(1000 + n), Tenant: "a", Provider: "hanging", Mint: plain(hang)}) //nolint:errcheck // fails
+			go c.GetOrSet(t.Context(),
+				Request{Key: key(1000 + n), Tenant: "a", Provider: "hanging", Mint: plain(hang)}) //nolint:errcheck // fails
 		}
 		synctest.Wait()
 		start := time.Now()
@@ -130,7 +134,8 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 					start := time.Now()
 					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: "a", Provider: "hanging", Mint: plain(hang)})
 					took := time.Since(start)
-					if want := map[bool]time.Duration{true: slotWait, false: defaultPatience}[isLimited(err)]; took != want && took != 0 {
+					if want := map[bool]time.Duration{true: slotWait, false: defaultPatience}[isLimited(err)]; took != want &&
+						took != 0 {
 						t.Errorf("key %d took %s: %v", n, took, err)
 					}
 					mu.Lock()
@@ -146,7 +151,8 @@ func TestHangingKeysHoldWorkersBriefly(t *testing.T) {
 		close(keys)
 		workers.Wait()
 		t.Logf("a worker was held for %s on average: %v", sum/200, counts)
-		if mean := sum / 200; mean > time.Second || counts[0] < 100 || counts[defaultPatience] != defaultMaxExchangesPerTenant {
+		if mean := sum / 200; mean > time.Second || counts[0] < 100 ||
+			counts[defaultPatience] != defaultMaxExchangesPerTenant {
 			t.Errorf("a worker was held for %s on average: %v", mean, counts)
 		}
 	})
@@ -162,8 +168,9 @@ func TestLimitedExchangeIsNoFailure(t *testing.T) {
 		old := mustSet(t, c, m.request(1, "a"))
 		time.Sleep(50 * time.Minute) // the token is stale
 		free := make(chan struct{})
-		go c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: "a", Provider: "test", //nolint:errcheck // only holds the slot
-			Mint: plain(func(context.Context) (Token, error) { <-free; return token("t", time.Hour), nil })})
+		go c.GetOrSet(t.Context(),
+			Request{Key: key(2), Tenant: "a", Provider: "test", //nolint:errcheck // only holds the slot
+				Mint: plain(func(context.Context) (Token, error) { <-free; return token("t", time.Hour), nil })})
 		synctest.Wait()
 
 		for range 3 {
@@ -228,7 +235,8 @@ func (r *recorder) add(to *map[string]int, result string) {
 func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
-		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
+		go c.GetOrSet(t.Context(),
+			Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
 		synctest.Wait()
 		failed := make(chan error)
 		go func() {
@@ -258,7 +266,8 @@ func TestSharedKeyOfTenantWithoutSlot(t *testing.T) {
 	})
 }
 
-// A tenant without a slot asks all the time for a key that others share. The renewal of that key is not held up.
+// A tenant without a slot asks all the time for a key that others share. The
+// renewal of that key is not held up.
 func TestRenewalOfASharedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithMaxExchangesPerTenant(1)), &minter{mint: hourly}
@@ -266,7 +275,8 @@ func TestRenewalOfASharedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Minute)
-		go c.GetOrSet(t.Context(), Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
+		go c.GetOrSet(t.Context(),
+			Request{Key: key(1), Tenant: "bad", Provider: "test", Mint: plain(hang)}) //nolint:errcheck // fails
 		synctest.Wait()
 		for range 5 {
 			for _, tenant := range []string{"bad", "good"} {
@@ -299,7 +309,8 @@ func TestRate(t *testing.T) {
 				if err != nil {
 					limited++
 				}
-				if took := time.Since(start); err != nil && (took != 0 || !isLimited(err) || !strings.Contains(err.Error(), "than 10 a second")) {
+				if took := time.Since(start); err != nil &&
+					(took != 0 || !isLimited(err) || !strings.Contains(err.Error(), "than 10 a second")) {
 					t.Errorf("after %s: %v", took, err)
 				}
 			})
@@ -317,7 +328,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// The queue of the rate is fair: a tenant with very many keys has no more of it than its slots.
+// The queue of the rate is fair: a tenant with very many keys has no more of it
+// than its slots.
 func TestRateIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m := newTestCache(t, WithRate(10, 1)), &minter{mint: hourly}
@@ -355,7 +367,8 @@ func TestRunningExchangesPerProvider(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range maxRunning + 1000 {
 			all.Go(func() {
-				_, _, err := c.GetOrSet(t.Context(), Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "hanging", Mint: plain(hang)})
+				_, _, err := c.GetOrSet(t.Context(),
+					Request{Key: key(n), Tenant: fmt.Sprint(n), Provider: "hanging", Mint: plain(hang)})
 				if err == nil {
 					t.Error("an exchange that hangs succeeded")
 				}
@@ -367,7 +380,8 @@ func TestRunningExchangesPerProvider(t *testing.T) {
 		}
 		start := time.Now()
 		for n := range 5000 {
-			_, _, err := c.GetOrSet(t.Context(), Request{Key: key(100_000 + n), Tenant: "late", Provider: "hanging", Mint: plain(hang)})
+			_, _, err := c.GetOrSet(t.Context(),
+				Request{Key: key(100_000 + n), Tenant: "late", Provider: "hanging", Mint: plain(hang)})
 			if !isLimited(err) || !strings.Contains(err.Error(), `4096 exchanges with provider "hanging" are running`) {
 				t.Fatalf("got %v", err)
 			}
@@ -398,7 +412,8 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 				synctest.Wait()
 				closed := make(chan error)
 				go func() {
-					// Close ends the flights one after the other, so this one may get the slot of the first before it ends.
+					// Close ends the flights one after the other, so this one
+					// may get the slot of the first before it ends.
 					_, _, err := c.GetOrSet(t.Context(), Request{Key: key(2), Tenant: tc.tenant, Mint: plain(hang)})
 					closed <- err
 				}()
@@ -417,7 +432,8 @@ func TestCloseEndsWaitingExchanges(t *testing.T) {
 	}
 }
 
-// TestColdStart checks the start with an empty cache in docs/monitoring/README.md.
+// TestColdStart checks the start with an empty cache in
+// docs/monitoring/README.md.
 func TestColdStart(t *testing.T) {
 	mint := func(d time.Duration) func(context.Context) (Token, error) {
 		return func(context.Context) (Token, error) { time.Sleep(d); return token("t", time.Hour), nil }
@@ -429,8 +445,12 @@ func TestColdStart(t *testing.T) {
 		atMost time.Duration
 		retry  int // at most
 	}{
-		"10,000 tenants":                  {10_000, func(n int) string { return fmt.Sprint(n) }, 50 * time.Millisecond, 10 * time.Second, 0},
-		"200 ServiceAccounts of a tenant": {200, func(int) string { return "a" }, 500 * time.Millisecond, 20 * time.Second, math.MaxInt},
+		"10,000 tenants": {10_000, func(n int) string {
+			return fmt.Sprint(n)
+		}, 50 * time.Millisecond, 10 * time.Second, 0},
+		"200 ServiceAccounts of a tenant": {200, func(int) string {
+			return "a"
+		}, 500 * time.Millisecond, 20 * time.Second, math.MaxInt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Exchanges arrive, run, give up and end in any order: no tenant has more slots and no provider more exchanges than it may,
-// no slot is free while an exchange waits for it, and nothing is kept at the end.
+// Exchanges arrive, run, give up and end in any order: no tenant has more slots
+// and no provider more exchanges than it may, no slot is free while an exchange
+// waits for it, and nothing is kept at the end.
 func TestLimitsAddUp(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,6 +81,7 @@ func addUp(t *testing.T, l *limits, usersOf map[tenantAt]*atomic.Int64) {
 	}
 	forSlot, forRate := int(l.queuedForSlot.Load()), int(l.queuedForRate.Load())
 	if users != taken+forSlot || taken != running+forRate {
-		t.Errorf("%d exchanges, %d slots taken, %d wait for one, %d for their turn, %d run", users, taken, forSlot, forRate, running)
+		t.Errorf("%d exchanges, %d slots taken, %d wait for one, %d for their turn, %d run", users, taken, forSlot, forRate,
+			running)
 	}
 }

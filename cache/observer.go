@@ -11,11 +11,14 @@ type Observer interface {
 	// Attach is called once by each cache that has this observer. stats returns
 	// the cache's gauges at any time, and does not keep the cache in memory.
 	Attach(stats func() Stats)
-	// Request is called for every request: hit if the token was in the cache, ok if there is no error.
+	// Request is called for every request: hit if the token was in the cache,
+	// ok if there is no error.
 	Request(object InvolvedObject, hit, ok bool)
-	// Mint is called after every exchange, also after one that could not start. The result is one of Results.
+	// Mint is called after every exchange, also after one that could not start.
+	// The result is one of Results.
 	Mint(provider, result string, took time.Duration)
-	// Refresh is called in addition to Mint after every exchange that renewed a token ahead of time.
+	// Refresh is called in addition to Mint after every exchange that renewed a
+	// token ahead of time.
 	Refresh(result string)
 	// Evicted is called when a token had to make room for another one.
 	Evicted()
@@ -36,21 +39,23 @@ const (
 	ResultDenied        = "denied"
 	ResultThrottled     = "throttled"
 	ResultUnavailable   = "unavailable"
-	// ResultKubernetesUnavailable means that the API server did not issue the token to exchange.
+	// ResultKubernetesUnavailable means that the API server did not issue the
+	// token to exchange.
 	ResultKubernetesUnavailable = "kubernetes_unavailable"
 
 	ResultSuccess = "success"
 	ResultTimeout = "timeout"
 	ResultPanic   = "panic"
 	ResultError   = "error"
-	// ResultLimited means that a limit of the cache did not let the exchange start.
+	// ResultLimited means that a limit of the cache did not let the exchange
+	// start.
 	ResultLimited = "limited"
 )
 
 // Results returns all of them.
 func Results() []string {
-	return []string{ResultSuccess, ResultMisconfigured, ResultDenied, ResultThrottled, ResultUnavailable, ResultTimeout, ResultPanic, ResultError,
-		ResultKubernetesUnavailable, ResultLimited}
+	return []string{ResultSuccess, ResultMisconfigured, ResultDenied, ResultThrottled, ResultUnavailable, ResultTimeout,
+		ResultPanic, ResultError, ResultKubernetesUnavailable, ResultLimited}
 }
 
 // Stats are the gauges of a cache.

@@ -63,12 +63,14 @@ func TestEveryRequestIsObserved(t *testing.T) {
 	c := newTestCache(t, WithObserver(o))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := c.GetOrSet(gone, Request{Key: key(1), Mint: plain(hourly)}); err == nil || o.failed != 1 || c.Len() != 0 {
+	if _, _, err := c.GetOrSet(gone, Request{Key: key(1), Mint: plain(hourly)}); err == nil || o.failed != 1 ||
+		c.Len() != 0 {
 		t.Errorf("got %v, %d failures counted, %d tokens", err, o.failed, c.Len())
 	}
 }
 
-// scraper asks for the gauges while it is attached, as a scrape of metrics that other caches have too may do.
+// scraper asks for the gauges while it is attached, as a scrape of metrics that
+// other caches have too may do.
 type scraper struct {
 	noObserver
 	seen []Stats

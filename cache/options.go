@@ -10,7 +10,8 @@ import (
 
 // Defaults and bounds of the options.
 const (
-	// MaxDuration is the longest time that a token is kept, and the default of WithMaxDuration.
+	// MaxDuration is the longest time that a token is kept, and the default of
+	// WithMaxDuration.
 	MaxDuration = time.Hour
 
 	mintTimeout                  = 30 * time.Second // for an exchange, and for its turn of the rate
@@ -73,7 +74,8 @@ func (c *TokenCache) check() error {
 	case c.capacity < 0:
 		return fmt.Errorf("the capacity of the token cache cannot be negative, but is %d", c.capacity)
 	case !positive || burst < 1 && limit != rate.Inf:
-		return fmt.Errorf("exchanges could never start at %v a second with a burst of %d; both must be positive", float64(limit), burst)
+		return fmt.Errorf("exchanges could never start at %v a second with a burst of %d; both must be positive",
+			float64(limit), burst)
 	case c.limits.perTenant < 1:
 		return fmt.Errorf("a tenant needs at least one slot for exchanges, not %d", c.limits.perTenant)
 	case c.limits.patience <= 0:

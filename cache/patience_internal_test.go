@@ -26,7 +26,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// mustLeave requests a token and checks that the caller leaves without it after the given time, and may come back.
+// mustLeave requests a token and checks that the caller leaves without it after
+// the given time, and may come back.
 func mustLeave(t *testing.T, c *TokenCache, req Request, after time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -121,7 +122,8 @@ func TestPatienceOfDerivedCredentials(t *testing.T) {
 	})
 }
 
-// While all slots of a tenant are held longer than the patience, a call does not wait for one. Otherwise it does.
+// While all slots of a tenant are held longer than the patience, a call does
+// not wait for one. Otherwise it does.
 func TestNoWaitForSlotsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, WithMaxExchangesPerTenant(2))
@@ -202,8 +204,10 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 		key           func(object int) int
 		mean, longest time.Duration // that the neighbour is late
 	}{
-		"one key of ten objects": {10, func(int) int { return 0 }, 500 * time.Millisecond, 5*time.Second + 50*time.Millisecond},
-		"a hundred keys":         {100, func(n int) int { return n }, 100 * time.Millisecond, 5*time.Second + slotWait},
+		"one key of ten objects": {10, func(int) int {
+			return 0
+		}, 500 * time.Millisecond, 5*time.Second + 50*time.Millisecond},
+		"a hundred keys": {100, func(n int) int { return n }, 100 * time.Millisecond, 5*time.Second + slotWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -215,12 +219,14 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 					all.Go(func() { w.work(ctx) })
 				}
 				for n := range tc.objects {
-					w.add(&reconciled{Request: Request{Key: key(1000 + tc.key(n)), Tenant: "hangs", Provider: "test", Mint: plain(hang)}}, 0)
+					w.add(&reconciled{Request: Request{Key: key(1000 + tc.key(n)), Tenant: "hangs", Provider: "test",
+						Mint: plain(hang)}}, 0)
 				}
 				r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 				neighbours := make([]*reconciled, 50)
 				for n := range neighbours {
-					neighbours[n] = &reconciled{Request: Request{Key: key(n), Tenant: "neighbour", Provider: "test", Mint: plain(slowly(50 * time.Millisecond))}}
+					neighbours[n] = &reconciled{Request: Request{Key: key(n), Tenant: "neighbour", Provider: "test",
+						Mint: plain(slowly(50 * time.Millisecond))}}
 					w.add(neighbours[n], time.Duration(r.Int64N(int64(reconcileEvery))))
 				}
 				time.Sleep(duration + time.Minute)
@@ -234,7 +240,8 @@ func TestTenantThatHangsHoldsNoWorkers(t *testing.T) {
 				mean := late / time.Duration(n)
 				t.Logf("the neighbour was late for %s on average and for %s at most, in %d reconciles", mean, longest, n)
 				if failures != 0 || n < 1200 || mean > tc.mean || longest > tc.longest {
-					t.Errorf("%d of %d reconciles of the neighbour failed; it was late for %s on average, %s at most", failures, n, mean, longest)
+					t.Errorf("%d of %d reconciles of the neighbour failed; it was late for %s on average, %s at most", failures, n,
+						mean, longest)
 				}
 				w.c.Close()
 				expectUnused(t, w.c.limits)
@@ -275,7 +282,8 @@ func TestPatientCaller(t *testing.T) {
 
 func TestWithPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mustLeave(t, newTestCache(t, WithPatience(2*time.Second)), Request{Key: key(1), Mint: plain(slowly(3 * time.Second))}, 2*time.Second)
+		mustLeave(t, newTestCache(t, WithPatience(2*time.Second)), Request{Key: key(1), Mint: plain(slowly(3 * time.Second))},
+			2*time.Second)
 	})
 	for _, d := range []time.Duration{0, -1} {
 		if _, err := NewTokenCache(1, WithPatience(d)); err == nil {

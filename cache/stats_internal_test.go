@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A key that fails counts once, however often, and until it succeeds, is deleted, makes room or is forgotten.
+// A key that fails counts once, however often, and until it succeeds, is
+// deleted, makes room or is forgotten.
 func TestFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCacheOf(t, 3)
@@ -65,11 +66,13 @@ func TestRunningAndQueued(t *testing.T) {
 			callers.Go(func() { _, _, _ = c.GetOrSet(t.Context(), m.request(10+n, "b")) })
 		}
 		synctest.Wait()
-		if s := c.Stats(); s.Exchanges != 7 || s.Running != 3 || s.QueuedForSlot != 3 || s.QueuedForRate != 1 || s.Waiting != 7 {
+		if s := c.Stats(); s.Exchanges != 7 || s.Running != 3 || s.QueuedForSlot != 3 || s.QueuedForRate != 1 ||
+			s.Waiting != 7 {
 			t.Errorf("at first: %+v", s)
 		}
 		time.Sleep(3 * time.Second)
-		if s := c.Stats(); s.Exchanges != 4 || s.Running != 4 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 || s.Waiting != 4 {
+		if s := c.Stats(); s.Exchanges != 4 || s.Running != 4 || s.QueuedForSlot != 0 || s.QueuedForRate != 0 ||
+			s.Waiting != 4 {
 			t.Errorf("after three seconds: %+v", s)
 		}
 		callers.Wait()

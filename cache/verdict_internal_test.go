@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// broken is a provider's error or token with a method that panics from its n-th call on.
+// broken is a provider's error or token with a method that panics from its n-th
+// call on.
 type broken struct{ left int }
 
 func (b *broken) called() {
@@ -36,7 +37,8 @@ func classifyWith(f func()) func(error) Failure {
 	return func(error) Failure { f(); return Failure{} }
 }
 
-// A panic in a caller's or a provider's method is an error of its own request only.
+// A panic in a caller's or a provider's method is an error of its own request
+// only.
 func TestMethodsThatPanic(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mint     func() (Token, error)

@@ -22,19 +22,23 @@ type Entry struct {
 
 const maxData = 256 << 10
 
-// errRefused is the error of directories and files that other users could have read or written.
+// errRefused is the error of directories and files that other users could have
+// read or written.
 var errRefused = errors.New("the cache is not safe to use")
 
 // ErrUnsupported is the error of [Open] on systems whose files have no owner
 // and no mode to check.
 var ErrUnsupported = errors.New("credentials cannot be kept on disk on this system; switch the cache off")
 
-// ErrNotKept is the error of an entry that was minted and is returned, but could not be written.
+// ErrNotKept is the error of an entry that was minted and is returned, but
+// could not be written.
 var ErrNotKept = errors.New("the credential is not kept")
 
-// Cache is a directory of credentials. It is safe for concurrent use, by other processes too.
+// Cache is a directory of credentials. It is safe for concurrent use, by other
+// processes too.
 type Cache struct {
-	// Permanent reports whether an error of mint makes a valid entry void. Nil never does. Set it before the first use.
+	// Permanent reports whether an error of mint makes a valid entry void. Nil
+	// never does. Set it before the first use.
 	Permanent func(err error) bool
 
 	root *os.Root
@@ -102,7 +106,8 @@ func check(path string, info fs.FileInfo, dir bool) error {
 }
 
 func unreadable(path string, err error) error {
-	return fmt.Errorf("cannot read %q in the cache: %w; choose another directory, or switch the cache off", path, cause(err))
+	return fmt.Errorf("cannot read %q in the cache: %w; choose another directory, or switch the cache off", path,
+		cause(err))
 }
 
 func (c *Cache) unwritable(err error) error {
@@ -129,7 +134,8 @@ func cause(err error) error {
 // other, and if mint takes longer than ten seconds or than ctx, a valid entry
 // is still served. A new entry that cannot be written is returned along with
 // [ErrNotKept].
-func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
+func (c *Cache) GetOrMint(ctx context.Context, key cache.Key,
+	mint func(ctx context.Context) (Entry, error)) (Entry, error) {
 	old, err := c.read(key)
 	if err != nil || old.fresh() {
 		return old.Entry, err
@@ -156,7 +162,8 @@ func (c *Cache) GetOrMint(ctx context.Context, key cache.Key, mint func(ctx cont
 	return minted, nil
 }
 
-// renewalTime is how long a caller waits for a new entry while the old one is valid.
+// renewalTime is how long a caller waits for a new entry while the old one is
+// valid.
 const renewalTime = 10 * time.Second
 
 func (c *Cache) mint(ctx context.Context, old record, mint func(ctx context.Context) (Entry, error)) (Entry, error) {
@@ -173,7 +180,8 @@ func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err
 		_ = c.root.Remove(fileOf(key)) // it may not exist
 		return Entry{}, err
 	}
-	// After a deadline the old entry is useful, after an interruption it is not.
+	// After a deadline the old entry is useful, after an interruption it is
+	// not.
 	if !errors.Is(ctx.Err(), context.Canceled) && old.valid() {
 		return old.Entry, nil
 	}
@@ -183,8 +191,10 @@ func (c *Cache) afterFailure(ctx context.Context, key cache.Key, old record, err
 // replaceAfter is the age from which Invalidate removes an entry.
 const replaceAfter = 10 * time.Second
 
-// Invalidate removes the entry, because a service has refused the credential although it should still be valid. An entry that
-// is younger than ten seconds stays: a service that refuses everything must not cause an exchange for every request.
+// Invalidate removes the entry, because a service has refused the credential
+// although it should still be valid. An entry that is younger than ten seconds
+// stays: a service that refuses everything must not cause an exchange for every
+// request.
 func (c *Cache) Invalidate(key cache.Key) error {
 	r, err := c.read(key)
 	if err != nil || time.Since(r.Minted) < replaceAfter {
@@ -196,9 +206,10 @@ func (c *Cache) Invalidate(key cache.Key) error {
 	return nil
 }
 
-// lock lets one process at a time mint the key. Several keys share each of 256 locks, so that the files need not be removed. If
-// wait is set, it waits for a third of the time that is left. Then the caller continues without the lock, because its holder
-// hangs, perhaps with another key.
+// lock lets one process at a time mint the key. Several keys share each of 256
+// locks, so that the files need not be removed. If wait is set, it waits for a
+// third of the time that is left. Then the caller continues without the lock,
+// because its holder hangs, perhaps with another key.
 func (c *Cache) lock(ctx context.Context, key cache.Key, wait bool) (unlock func(), err error) {
 	name := fmt.Sprintf("lock-%02x", key[0])
 	if _, err := c.checkFile(name); err != nil {

@@ -120,7 +120,8 @@ func TestManyMintOnce(t *testing.T) {
 	for i := range 50 {
 		group.Go(func() {
 			c := []*Cache{one, two}[i%2]
-			if e, err := c.GetOrMint(context.Background(), cache.Key{1}, s.mint); err != nil || string(e.Data) != "credential 1" {
+			if e, err := c.GetOrMint(context.Background(), cache.Key{1}, s.mint); err != nil ||
+				string(e.Data) != "credential 1" {
 				t.Errorf("%s, %v", e.Data, err)
 			}
 		})
@@ -184,7 +185,8 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`), make([]byte, 3*maxData)}
+	damaged := [][]byte{nil, []byte("{}"), []byte("null"), []byte(`{"Minted":"2026-01-01T00:00:00Z"}`),
+		make([]byte, 3*maxData)}
 	for n := 1; n < len(whole); n += 7 {
 		damaged = append(damaged, whole[:n])
 	}
@@ -203,17 +205,19 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Open removes what may no longer be used, and temporary files of processes that died. What is not ours stays, however old it is.
+// Open removes what may no longer be used, and temporary files of processes
+// that died. What is not ours stays, however old it is.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "kept")
 		c, hour := open(t, dir), time.Now().Add(-time.Hour)
 		get(t, c, cache.Key{1}, &service{life: 12 * time.Hour})
 		get(t, c, cache.Key{2}, &service{life: 15 * time.Minute})
-		keep := []string{fileOf(cache.Key{1}), fileOf(cache.Key{3}), fileOf(cache.Key{4}), fileOf(cache.Key{5}), "config.json",
-			"new-new-" + fileOf(cache.Key{}), "x" + fileOf(cache.Key{200})[1:]}
+		keep := []string{fileOf(cache.Key{1}), fileOf(cache.Key{3}), fileOf(cache.Key{4}), fileOf(cache.Key{5}),
+			"config.json", "new-new-" + fileOf(cache.Key{}), "x" + fileOf(cache.Key{200})[1:]}
 		for _, name := range append(keep[4:], fileOf(cache.Key{3}), tempPrefix+fileOf(cache.Key{6})) {
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o600), os.Chtimes(filepath.Join(dir, name), hour, hour)); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o600),
+				os.Chtimes(filepath.Join(dir, name), hour, hour)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -251,8 +255,10 @@ func TestRefusals(t *testing.T) {
 		want    string
 	}{
 		"linked directory": {func(dir string) error { return os.Symlink(elsewhere, dir) }, "symbolic link"},
-		"open directory":   {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)) }, "mode 0770; choose another one"},
-		"a file":           {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
+		"open directory": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770))
+		}, "mode 0770; choose another one"},
+		"a file": {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
 		"linked entry": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink(victim, filepath.Join(dir, fileOf(key))))
 		}, "symbolic link"},
@@ -289,7 +295,8 @@ func TestRefusals(t *testing.T) {
 					return Entry{}, nil
 				})
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(tc.want, "link") && !errors.Is(err, errRefused) {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				strings.Contains(tc.want, "link") && !errors.Is(err, errRefused) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -364,7 +371,8 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
-	if !errors.Is(err, ErrNotKept) || string(e.Data) != "credential 1" || !strings.Contains(err.Error(), "switch the cache off") {
+	if !errors.Is(err, ErrNotKept) || string(e.Data) != "credential 1" ||
+		!strings.Contains(err.Error(), "switch the cache off") {
 		t.Errorf("%s, %v", e.Data, err)
 	}
 }

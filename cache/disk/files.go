@@ -25,7 +25,8 @@ const (
 	maxMargin = time.Minute
 )
 
-// end returns when the entry may no longer be used: shortly before it expires, and at most an hour after it was minted.
+// end returns when the entry may no longer be used: shortly before it expires,
+// and at most an hour after it was minted.
 func (r record) end() (life time.Duration, end time.Time) {
 	life = min(r.Expires.Sub(r.Minted), cache.MaxDuration)
 	return life, r.Minted.Add(life - min(maxMargin, life/10))
@@ -44,7 +45,8 @@ func (r record) fresh() bool {
 
 func fileOf(key cache.Key) string { return key.String() + ".json" }
 
-// checkFile returns nil for a file that does not exist. The directory is closed, so that no other user replaces the file after the check.
+// checkFile returns nil for a file that does not exist. The directory is
+// closed, so that no other user replaces the file after the check.
 func (c *Cache) checkFile(name string) (fs.FileInfo, error) {
 	path := filepath.Join(c.dir, name)
 	info, err := c.root.Lstat(name)
@@ -90,7 +92,8 @@ func (c *Cache) write(key cache.Key, e Entry) error {
 	temp := tempPrefix + fileOf(key)
 	err = c.writeFile(temp, content)
 	if err == nil {
-		// The file's time is when the entry becomes useless, so that a sweep does not have to read it.
+		// The file's time is when the entry becomes useless, so that a sweep
+		// does not have to read it.
 		_, end := r.end()
 		err = c.root.Chtimes(temp, end, end)
 	}
@@ -127,8 +130,10 @@ const (
 // ours matches the files that write makes. The directory may hold others.
 var ours = regexp.MustCompile(`^(` + tempPrefix + `)?[0-9a-f]{64}\.json$`)
 
-// sweep removes useless entries and the temporary files of processes that died, by the time that write has set. Files that another user
-// could have written stay for read to refuse. It takes no lock: an entry that is replaced meanwhile is minted again at worst.
+// sweep removes useless entries and the temporary files of processes that died,
+// by the time that write has set. Files that another user could have written
+// stay for read to refuse. It takes no lock: an entry that is replaced
+// meanwhile is minted again at worst.
 func (c *Cache) sweep() {
 	dir, err := c.root.Open(".")
 	if err != nil {

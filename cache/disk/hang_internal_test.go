@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// A process that hangs with a lock delays others with the same lock, but does not stop them.
+// A process that hangs with a lock delays others with the same lock, but does
+// not stop them.
 func TestALockThatIsNotGivenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -39,11 +40,13 @@ func TestALockThatIsNotGivenBack(t *testing.T) {
 					defer cancel()
 					start := time.Now()
 					e, err := c.GetOrMint(ctx, key, s.mint)
-					if took := time.Since(start).Round(time.Second); took != tc.waits || !errors.Is(err, tc.want) || (err == nil) != (string(e.Data) == fmt.Sprint("credential ", n+1)) {
+					if took := time.Since(start).Round(time.Second); took != tc.waits || !errors.Is(err, tc.want) ||
+						(err == nil) != (string(e.Data) == fmt.Sprint("credential ", n+1)) {
 						t.Errorf("after %s: %q, %v", took, e.Data, err)
 					}
 					start = time.Now()
-					if again, err := c.GetOrMint(t.Context(), key, s.mint); tc.want == nil && (err != nil || string(again.Data) != string(e.Data) || time.Since(start) > 0) {
+					if again, err := c.GetOrMint(t.Context(), key, s.mint); tc.want == nil &&
+						(err != nil || string(again.Data) != string(e.Data) || time.Since(start) > 0) {
 						t.Errorf("it was not kept: %q, %v", again.Data, err)
 					}
 				}
@@ -52,7 +55,8 @@ func TestALockThatIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// While a service does not answer, the old entry is served, also at the caller's deadline, but not to an interrupted caller.
+// While a service does not answer, the old entry is served, also at the
+// caller's deadline, but not to an interrupted caller.
 func TestServiceThatHangs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -76,7 +80,8 @@ func TestServiceThatHangs(t *testing.T) {
 					<-ctx.Done()
 					return Entry{}, ctx.Err()
 				})
-				if took := time.Since(start); !errors.Is(err, tc.want) || (err == nil) != (string(e.Data) == "credential 1") || took != tc.takes {
+				if took := time.Since(start); !errors.Is(err, tc.want) || (err == nil) != (string(e.Data) == "credential 1") ||
+					took != tc.takes {
 					t.Errorf("after %s: %s, %v", took, e.Data, err)
 				}
 			})

@@ -25,10 +25,16 @@ func newGauges(m *Metrics, prefix string) *gauges {
 		g.plain = append(g.plain, gauge{prometheus.NewDesc(prefix+name, help, nil, nil), value})
 	}
 	add("cached_items", "Tokens in the cache.", func(s cache.Stats) int { return s.Items })
-	add("cache_exchanges", "Exchanges that were asked for and have not ended.", func(s cache.Stats) int { return s.Exchanges })
+	add("cache_exchanges", "Exchanges that were asked for and have not ended.", func(s cache.Stats) int {
+		return s.Exchanges
+	})
 	add("cache_running_exchanges", "Exchanges that are running.", func(s cache.Stats) int { return s.Running })
-	add("cache_slot_queued_exchanges", "Exchanges that wait for a slot of their tenant.", func(s cache.Stats) int { return s.QueuedForSlot })
-	add("cache_rate_queued_exchanges", "Exchanges that wait for the start rate.", func(s cache.Stats) int { return s.QueuedForRate })
+	add("cache_slot_queued_exchanges", "Exchanges that wait for a slot of their tenant.", func(s cache.Stats) int {
+		return s.QueuedForSlot
+	})
+	add("cache_rate_queued_exchanges", "Exchanges that wait for the start rate.", func(s cache.Stats) int {
+		return s.QueuedForRate
+	})
 	add("cache_waiting_callers", "Callers that wait for an exchange.", func(s cache.Stats) int { return s.Waiting })
 	return g
 }

@@ -38,9 +38,11 @@ type Metrics struct {
 	mu    sync.RWMutex
 	stats []func() cache.Stats
 
-	// hits keeps the counters of the hot path, so that a lookup allocates nothing.
+	// hits keeps the counters of the hot path, so that a lookup allocates
+	// nothing.
 	hits sync.Map // of cache.InvolvedObject to prometheus.Counter
-	// keeping guards changes of hits, so that hits never keeps a counter without a series.
+	// keeping guards changes of hits, so that hits never keeps a counter
+	// without a series.
 	keeping sync.Mutex
 }
 
@@ -53,32 +55,40 @@ type Option func(*options)
 
 type options struct{ namespaceLabel string }
 
-// WithNamespaceLabel renames the label "namespace" of cache_events_total, the namespace of the involved object. Prometheus renames
-// a label "namespace" to "exported_namespace" where the scraped target has one itself, so dashboards may expect that name.
+// WithNamespaceLabel renames the label "namespace" of cache_events_total, the
+// namespace of the involved object. Prometheus renames a label "namespace" to
+// "exported_namespace" where the scraped target has one itself, so dashboards
+// may expect that name.
 //
-// A registry keeps the label names of a metric for its whole life, also after Unregister. Another name therefore needs another
-// registry or another prefix.
+// A registry keeps the label names of a metric for its whole life, also after
+// Unregister. Another name therefore needs another registry or another prefix.
 func WithNamespaceLabel(name string) Option {
 	return func(o *options) { o.namespaceLabel = name }
 }
 
 var validLabel = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// eventLabels returns the labels of cache_events_total, in the order in which values are passed.
+// eventLabels returns the labels of cache_events_total, in the order in which
+// values are passed.
 func (o *options) eventLabels() ([]string, error) {
 	others := []string{"event_type", "kind", "name"}
 	n := o.namespaceLabel
 	if !validLabel.MatchString(n) || strings.HasPrefix(n, "__") || n == "operation" || slices.Contains(others, n) {
-		return nil, fmt.Errorf("the label for the namespace is letters, digits and underscores, and no other label of cache_events_total, not %q", n)
+		return nil,
+			fmt.Errorf(
+				"the label for the namespace is letters, digits and underscores, and no other label of cache_events_total, not %q",
+				n)
 	}
 	return append(others, n, "operation"), nil
 }
 
-// New registers the metrics. The prefix is empty or ends in "_"; different prefixes can share a registry. If New returns an error,
-// nothing stays registered.
+// New registers the metrics. The prefix is empty or ends in "_"; different
+// prefixes can share a registry. If New returns an error, nothing stays
+// registered.
 func New(prefix string, registerer prometheus.Registerer, opts ...Option) (*Metrics, error) {
 	if !validPrefix.MatchString(prefix) {
-		return nil, fmt.Errorf("the prefix of metrics is letters, digits and underscores, with an underscore at the end, not %q", prefix)
+		return nil,
+			fmt.Errorf("the prefix of metrics is letters, digits and underscores, with an underscore at the end, not %q", prefix)
 	}
 	o := options{namespaceLabel: "namespace"}
 	for _, opt := range opts {
@@ -95,13 +105,15 @@ func New(prefix string, registerer prometheus.Registerer, opts ...Option) (*Metr
 	m := &Metrics{
 		registerer: registerer,
 
-		events:    counter("cache_events_total", "Hits and misses of the token cache, by involved object.", eventLabels...),
-		success:   requests.WithLabelValues(statusSuccess),
-		failure:   requests.WithLabelValues(statusFailure),
-		evictions: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "cache_evictions_total", Help: "Tokens that had to make room for others."}),
+		events:  counter("cache_events_total", "Hits and misses of the token cache, by involved object.", eventLabels...),
+		success: requests.WithLabelValues(statusSuccess),
+		failure: requests.WithLabelValues(statusFailure),
+		evictions: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "cache_evictions_total",
+			Help: "Tokens that had to make room for others."}),
 		refreshes: counter("cache_refreshes_total", "Exchanges that renewed a token ahead of time, by result.", "result"),
 		mints: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "cache_mint_duration_seconds",
-			Help: "Time that exchanges took, by provider and result.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 13)}, []string{"provider", "result"}),
+			Help: "Time that exchanges took, by provider and result.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 13)},
+			[]string{"provider", "result"}),
 	}
 	for _, result := range cache.Results() {
 		m.refreshes.WithLabelValues(result) // exported as 0, so that the first one is an increase
@@ -123,8 +135,9 @@ func (m *Metrics) register(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// Unregister removes the metrics from the registry, so that others of the same prefix and namespace label can be registered. A second
-// call does nothing. Caches may continue to use m.
+// Unregister removes the metrics from the registry, so that others of the same
+// prefix and namespace label can be registered. A second call does nothing.
+// Caches may continue to use m.
 func (m *Metrics) Unregister() {
 	if m == nil {
 		return
@@ -210,7 +223,8 @@ func (m *Metrics) Evicted() {
 	}
 }
 
-// DeleteEventsForObject removes the series of an object. A controller calls it when the object is deleted.
+// DeleteEventsForObject removes the series of an object. A controller calls it
+// when the object is deleted.
 func (m *Metrics) DeleteEventsForObject(kind, name, namespace, operation string) {
 	if m == nil {
 		return

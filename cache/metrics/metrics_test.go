@@ -28,9 +28,10 @@ func (t *token) GetDuration() time.Duration { return time.Until(t.expires) }
 var object = cache.InvolvedObject{Kind: "Bucket", Name: "b", Namespace: "ns", Operation: "reconcile"}
 
 func request(n byte, err error) cache.Request {
-	return cache.Request{Key: cache.Key{n}, Object: object, Provider: "test", Mint: func(context.Context, []cache.Token) (cache.Minted, error) {
-		return cache.Minted{Token: &token{time.Now().Add(time.Hour)}}, err
-	}}
+	return cache.Request{Key: cache.Key{n}, Object: object, Provider: "test",
+		Mint: func(context.Context, []cache.Token) (cache.Minted, error) {
+			return cache.Minted{Token: &token{time.Now().Add(time.Hour)}}, err
+		}}
 }
 
 func newMetrics(t testing.TB, prefix string, opts ...metrics.Option) (*metrics.Metrics, *prometheus.Registry) {
@@ -53,7 +54,8 @@ func newCache(t testing.TB, capacity int, m *metrics.Metrics) *cache.TokenCache 
 	return tokens
 }
 
-// samples returns the series of a registry as a scrape shows them, without help and type: test/monitoring holds those.
+// samples returns the series of a registry as a scrape shows them, without help
+// and type: test/monitoring holds those.
 func samples(t *testing.T, registry *prometheus.Registry) (all []string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -134,7 +136,8 @@ func TestMetrics(t *testing.T) {
 			gotk_token_cache_failing_keys{provider="test",result="error"} 1
 			gotk_token_cached_items 1`)
 		tokens.Purge()
-		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_mint_duration_seconds"); err != nil || n != 3 { // success, error and panic
+		// success, error and panic
+		if n, err := testutil.GatherAndCount(registry, "gotk_token_cache_mint_duration_seconds"); err != nil || n != 3 {
 			t.Errorf("%d series of exchanges, %v", n, err)
 		}
 		expect(t, registry, `gotk_token_cached_items 0`)
@@ -163,7 +166,8 @@ func TestQueue(t *testing.T) {
 		x_cache_waiting_callers 4`)
 }
 
-// A hit that meets the deletion of its object's series leaves nothing behind that later hits would vanish in.
+// A hit that meets the deletion of its object's series leaves nothing behind
+// that later hits would vanish in.
 func TestHitDuringDeletion(t *testing.T) {
 	m, registry := newMetrics(t, "x_")
 	const rounds, callers = 2000, 4
@@ -218,7 +222,8 @@ func TestNamespaceLabelIsRefused(t *testing.T) {
 	for _, label := range []string{"", "kind", "operation", "no-dash", "__reserved", "1st"} {
 		t.Run(label, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			if _, err := metrics.New("x_", registry, metrics.WithNamespaceLabel(label)); err == nil || len(samples(t, registry)) > 0 {
+			if _, err := metrics.New("x_", registry, metrics.WithNamespaceLabel(label)); err == nil ||
+				len(samples(t, registry)) > 0 {
 				t.Errorf("got %v, and %q are registered", err, samples(t, registry))
 			}
 		})
@@ -243,7 +248,8 @@ func TestUnregister(t *testing.T) {
 	}
 }
 
-// The metrics that were registered before the one that fails leave again. The one in the way stays.
+// The metrics that were registered before the one that fails leave again. The
+// one in the way stays.
 func TestFailedRegistrationLeavesNothing(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "x_cached_items", Help: "Another."}))
@@ -255,7 +261,8 @@ func TestFailedRegistrationLeavesNothing(t *testing.T) {
 	}
 }
 
-// A controller whose cache is off has no metrics, and deletes the series of its objects all the same.
+// A controller whose cache is off has no metrics, and deletes the series of its
+// objects all the same.
 func TestNilMetrics(t *testing.T) {
 	var m *metrics.Metrics
 	if _, _, err := newCache(t, 10, m).GetOrSet(t.Context(), request(1, nil)); err != nil {
