@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// authority is a certificate authority that issues a certificate for every host name that clients name.
+// authority is a certificate authority that issues a certificate for every host
+// name that clients name.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

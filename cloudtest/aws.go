@@ -47,18 +47,23 @@ type AWS struct {
 type Trust struct {
 	// Issuer is the issuer of an OIDC provider in the role's account.
 	Issuer string
-	// Subjects are the sub claims that may assume the role, compared whole (StringEquals).
+	// Subjects are the sub claims that may assume the role, compared whole
+	// (StringEquals).
 	Subjects []string
-	// SubjectPatterns are patterns of sub claims in which * stands for any text (StringLike).
+	// SubjectPatterns are patterns of sub claims in which * stands for any text
+	// (StringLike).
 	SubjectPatterns []string
-	// Audiences are the aud claims that may assume the role. Empty: those of the OIDC provider.
+	// Audiences are the aud claims that may assume the role. Empty: those of
+	// the OIDC provider.
 	Audiences []string
-	// Principals are ARNs of roles, sessions and users that may assume the role with AssumeRole. An account's root,
-	// arn:aws:iam::<account>:root, stands for all of its principals.
+	// Principals are ARNs of roles, sessions and users that may assume the role
+	// with AssumeRole. An account's root, arn:aws:iam::<account>:root, stands
+	// for all of its principals.
 	Principals []string
 	// ExternalID is the external ID that AssumeRole requires. Empty: none.
 	ExternalID string
-	// TagSession lets AssumeRole set session tags. SetSourceIdentity lets it set a source identity.
+	// TagSession lets AssumeRole set session tags. SetSourceIdentity lets it
+	// set a source identity.
 	TagSession, SetSourceIdentity bool
 	// MaxSession is the role's MaxSessionDuration. 0: an hour.
 	MaxSession time.Duration
@@ -70,9 +75,11 @@ type Identity struct {
 	ARN string
 	// RoleARN and SessionName are empty for a user.
 	RoleARN, SessionName string
-	// Subject is the sub claim of the token that was exchanged; empty for AssumeRole and for users.
+	// Subject is the sub claim of the token that was exchanged; empty for
+	// AssumeRole and for users.
 	Subject string
-	// Tags are the session tags. The next role in a chain inherits those of TransitiveTagKeys.
+	// Tags are the session tags. The next role in a chain inherits those of
+	// TransitiveTagKeys.
 	Tags              map[string]string
 	TransitiveTagKeys []string
 	// SourceIdentity is the source identity that AssumeRole set.
@@ -89,8 +96,10 @@ type accessKey struct {
 }
 
 func newAWS(c *Cloud) *AWS {
-	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{}, keys: map[string]*accessKey{},
-		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{}, entries: map[string]map[string]*accessEntry{},
+	return &AWS{cloud: c, stsHosts: map[string]bool{}, providers: map[string]*oidcProvider{}, roles: map[string]*role{},
+		keys:   map[string]*accessKey{},
+		denied: map[string]map[string]bool{}, passwords: map[string]*registryPassword{}, clusters: map[string]EKSCluster{},
+		entries:  map[string]map[string]*accessEntry{},
 		authMaps: map[string]func() (string, error){}, buckets: map[string]*s3Bucket{},
 		outbound: map[string]*outboundIssuer{}}
 }
@@ -126,7 +135,8 @@ func (a *AWS) isOtherSTS(host string) bool {
 
 func (a *AWS) isSTSHost(host string) bool { return awsname.IsSTSHost(host) || a.isOtherSTS(host) }
 
-// Deny takes permissions, such as "ecr:GetAuthorizationToken", away from a role or a user.
+// Deny takes permissions, such as "ecr:GetAuthorizationToken", away from a role
+// or a user.
 func (a *AWS) Deny(arn string, actions ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,9 +186,11 @@ func (a *AWS) RemoveOIDCProvider(account, issuer string) {
 	delete(a.providers, account+" "+issuer)
 }
 
-// AddUser creates a user with an access key, or another access key of that user.
+// AddUser creates a user with an access key, or another access key of that
+// user.
 func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string) {
-	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account, userID: "AIDA" + randomName(17)}
+	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account,
+		userID: "AIDA" + randomName(17)}
 	k.ARN = "arn:aws:iam::" + account + ":user/" + name
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +201,8 @@ func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string
 	return k.id, k.secret
 }
 
-// Identity returns the identity behind an access key ID, also of an expired session.
+// Identity returns the identity behind an access key ID, also of an expired
+// session.
 func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

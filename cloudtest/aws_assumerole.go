@@ -8,8 +8,10 @@ import (
 	"strings"
 )
 
-// refuses returns the first action of the session that the caller may not do with the role, or "". The trust policy and the
-// caller's own policies must both allow each action. Within an account, a trust policy that names the caller itself suffices.
+// refuses returns the first action of the session that the caller may not do
+// with the role, or "". The trust policy and the caller's own policies must
+// both allow each action. Within an account, a trust policy that names the
+// caller itself suffices.
 func (s *stsCall) refuses(caller accessKey, target role, wanted Identity) (action string) {
 	asked := access{resource: target.arn, kind: "AWS", context: s.aws.contextOf(caller)}
 	partition, account := strings.SplitN(caller.ARN, ":", 3)[1], strings.SplitN(target.arn, ":", 6)[4]
@@ -44,7 +46,8 @@ func notAuthorized(caller accessKey, action, resource string) *awsError {
 		"User: %s is not authorized to perform: %s on resource: %s", caller.ARN, action, resource)
 }
 
-// inherit copies the source identity, which cannot change, and the transitive tags of the previous session.
+// inherit copies the source identity, which cannot change, and the transitive
+// tags of the previous session.
 func (id *Identity) inherit(before Identity) bool {
 	if before.SourceIdentity != "" {
 		if id.SourceIdentity != "" && id.SourceIdentity != before.SourceIdentity {
@@ -61,8 +64,9 @@ func (id *Identity) inherit(before Identity) bool {
 	return true
 }
 
-// sessionParameters reads and checks the parameters of AssumeRole that shape the session. Values of managed policies
-// (PolicyArns), MFA and ProvidedContexts are not imitated.
+// sessionParameters reads and checks the parameters of AssumeRole that shape
+// the session. Values of managed policies (PolicyArns), MFA and
+// ProvidedContexts are not imitated.
 func (s *stsCall) sessionParameters() (Identity, *awsError) {
 	id := Identity{Tags: map[string]string{}, SourceIdentity: s.form.Get("SourceIdentity")}
 	for _, rule := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// SetGitServer sets the handler of the repositories of CodeCommit. It runs after user and password are verified. Without it,
-// every repository is empty.
+// SetGitServer sets the handler of the repositories of CodeCommit. It runs
+// after user and password are verified. Without it, every repository is empty.
 func (a *AWS) SetGitServer(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -28,7 +28,8 @@ const (
 	gitRoot = "/v1/repos/"
 )
 
-// serveGit is CodeCommit over HTTPS. Its refusals have the real status; the real bodies are not known for sure.
+// serveGit is CodeCommit over HTTPS. Its refusals have the real status; the
+// real bodies are not known for sure.
 func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	repository := repositoryOf(r.URL.Path)
 	call := Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
@@ -58,7 +59,8 @@ func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	a.cloud.sendGitRefs(w, r, fault)
 }
 
-// sendGitRefs answers a request for the refs of an empty repository (Git's smart HTTP protocol).
+// sendGitRefs answers a request for the refs of an empty repository (Git's
+// smart HTTP protocol).
 func (c *Cloud) sendGitRefs(w http.ResponseWriter, r *http.Request, fault *Fault) {
 	service := r.URL.Query().Get("service")
 	line := "# service=" + service + "\n"
@@ -83,8 +85,9 @@ func gitAction(r *http.Request) string {
 	return "codecommit:GitPull"
 }
 
-// ValidGitPassword returns the identity behind a user name and password, and whether CodeCommit accepts them for the repository
-// with a path, /v1/repos/<name>.
+// ValidGitPassword returns the identity behind a user name and password, and
+// whether CodeCommit accepts them for the repository with a path,
+// /v1/repos/<name>.
 func (a *AWS) ValidGitPassword(host, path, user, password string) (Identity, bool) {
 	region, ok := awsname.ParseGitHost(host)
 	id, session, hasSession := strings.Cut(user, "%")
@@ -97,7 +100,8 @@ func (a *AWS) ValidGitPassword(host, path, user, password string) (Identity, boo
 		return Identity{}, false
 	case subtle.ConstantTimeCompare([]byte(key.sessionToken), []byte(session)) != 1:
 		return Identity{}, false
-	case now.After(at.Add(sigSkew)) || at.After(now.Add(sigSkew)) || !key.Expiration.IsZero() && !now.Before(key.Expiration):
+	case now.After(at.Add(sigSkew)) || at.After(now.Add(sigSkew)) ||
+		!key.Expiration.IsZero() && !now.Before(key.Expiration):
 		return Identity{}, false
 	}
 	canonical := "GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"

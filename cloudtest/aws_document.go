@@ -18,7 +18,8 @@ type node struct {
 
 func element(name, text string, children ...node) node { return node{name, text, children} }
 
-// xml indents by two spaces and ends with a line break, without a prolog, as STS does.
+// xml indents by two spaces and ends with a line break, without a prolog, as
+// STS does.
 func (n node) xml(namespace string) string {
 	var b strings.Builder
 	n.writeXML(&b, "", ` xmlns="`+namespace+`"`)
@@ -39,7 +40,8 @@ func (n node) writeXML(b *strings.Builder, indent, attributes string) {
 	b.WriteString("</" + n.name + ">\n")
 }
 
-// json nests the same elements, sorted by name. An error stands without its outer element.
+// json nests the same elements, sorted by name. An error stands without its
+// outer element.
 func (n node) json() []byte {
 	if n.name != "ErrorResponse" {
 		n = node{children: []node{n}}
@@ -59,7 +61,8 @@ func (n node) value() any {
 	return members
 }
 
-// modelled translates the codes of the query protocol into those of JSON services.
+// modelled translates the codes of the query protocol into those of JSON
+// services.
 func modelled(err *awsError, status int) *awsError {
 	code := map[string]string{
 		"MissingAuthenticationToken": "MissingAuthenticationTokenException",
@@ -71,7 +74,8 @@ func modelled(err *awsError, status int) *awsError {
 	return &awsError{status, firstOf(code, err.code), err.message}
 }
 
-func sendJSON(cloud *Cloud, w http.ResponseWriter, r *http.Request, fault *Fault, status int, contentType string, out any) {
+func sendJSON(cloud *Cloud, w http.ResponseWriter, r *http.Request, fault *Fault, status int, contentType string,
+	out any) {
 	body, err := json.Marshal(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -20,19 +20,23 @@ type registryPassword struct {
 
 const registryLife = 12 * time.Hour
 
-// ecrAPI is the API of ECR or of ECR Public, which speaks awsJson1.1: the action is in the header X-Amz-Target, input and output
-// are JSON. It has the action GetAuthorizationToken only.
+// ecrAPI is the API of ECR or of ECR Public, which speaks awsJson1.1: the
+// action is in the header X-Amz-Target, input and output are JSON. It has the
+// action GetAuthorizationToken only.
 type ecrAPI struct {
 	aws *AWS
-	// name is the service in signatures, in Call.Service and in permissions. target stands before the action.
+	// name is the service in signatures, in Call.Service and in permissions.
+	// target stands before the action.
 	name, target string
 	permissions  []string
-	// public is set for ECR Public, which is in us-east-1 only and answers in another form.
+	// public is set for ECR Public, which is in us-east-1 only and answers in
+	// another form.
 	public bool
 }
 
 func (a *AWS) ecrServices() []service {
-	private := &ecrAPI{aws: a, name: "ecr", target: "AmazonEC2ContainerRegistry_V20150921.", permissions: []string{"ecr:GetAuthorizationToken"}}
+	private := &ecrAPI{aws: a, name: "ecr", target: "AmazonEC2ContainerRegistry_V20150921.",
+		permissions: []string{"ecr:GetAuthorizationToken"}}
 	public := &ecrAPI{aws: a, name: "ecr-public", target: "SpencerFrontendService.", public: true,
 		permissions: []string{"ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken"}}
 	at := func(e *ecrAPI) func(string) bool {
@@ -67,8 +71,8 @@ func (e *ecrAPI) serve(w http.ResponseWriter, r *http.Request, host string) {
 
 const awsJSON = "application/x-amz-json-1.1"
 
-// fail spells the key of the text as the service does: "Message" for refusals of AWS's front end, "message" for errors in the
-// service's own model.
+// fail spells the key of the text as the service does: "Message" for refusals
+// of AWS's front end, "message" for errors in the service's own model.
 func (e *ecrAPI) fail(w http.ResponseWriter, r *http.Request, fault *Fault, err *awsError) {
 	key := "message"
 	if err.code == "AccessDeniedException" {
@@ -93,7 +97,8 @@ func (e *ecrAPI) authorizationToken(w http.ResponseWriter, r *http.Request, host
 	for _, action := range e.permissions {
 		if e.aws.isDenied(caller.Identity, action) {
 			return nil, refuse(http.StatusBadRequest, "AccessDeniedException",
-				"User: %s is not authorized to perform: %s on resource: * because no identity-based policy allows the %s action", caller.ARN, action, action)
+				"User: %s is not authorized to perform: %s on resource: * because no identity-based policy allows the %s action",
+				caller.ARN, action, action)
 		}
 	}
 	data := e.newPassword(caller.Identity, region)
@@ -118,11 +123,13 @@ func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	}
 }
 
-// ValidRegistryPassword returns the identity behind a password, and whether the registry at the host accepts it.
+// ValidRegistryPassword returns the identity behind a password, and whether the
+// registry at the host accepts it.
 func (a *AWS) ValidRegistryPassword(host, user, password string) (Identity, bool) {
 	r, ok := awsname.ParseRegistry(host)
 	p := a.password(password)
-	if !ok || user != "AWS" || p == nil || p.region != r.Region || p.public != r.Public || !a.cloud.time().Before(p.expires) {
+	if !ok || user != "AWS" || p == nil || p.region != r.Region || p.public != r.Public ||
+		!a.cloud.time().Before(p.expires) {
 		return Identity{}, false
 	}
 	return p.identity, true
@@ -134,15 +141,17 @@ func (a *AWS) password(password string) *registryPassword {
 	return a.passwords[password]
 }
 
-// SetRegistry sets the handler of the registries of ECR, such as the one of go-containerregistry. It runs after user and password
-// are verified. Without it, they answer every request with 200 and {}.
+// SetRegistry sets the handler of the registries of ECR, such as the one of
+// go-containerregistry. It runs after user and password are verified. Without
+// it, they answer every request with 200 and {}.
 func (a *AWS) SetRegistry(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.registry = h
 }
 
-// registryService is the registries. They require the password for everything. The real ECR Public lets anonymous clients pull.
+// registryService is the registries. They require the password for everything.
+// The real ECR Public lets anonymous clients pull.
 func (a *AWS) registryService() service {
 	return service{
 		at: func(host string) bool { _, ok := awsname.ParseRegistry(host); return ok },

@@ -26,7 +26,8 @@ func (w environment) session(t *testing.T) credentials.StaticCredentialsProvider
 	if err != nil {
 		t.Fatal(err)
 	}
-	return credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId, *out.Credentials.SecretAccessKey, *out.Credentials.SessionToken)
+	return credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId, *out.Credentials.SecretAccessKey,
+		*out.Credentials.SessionToken)
 }
 
 func (w environment) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
@@ -44,7 +45,8 @@ func TestECR(t *testing.T) {
 	decoded, err := base64.StdEncoding.DecodeString(*data.AuthorizationToken)
 	user, password, _ := strings.Cut(string(decoded), ":")
 	host := account + ".dkr.ecr.eu-west-2.amazonaws.com"
-	if err != nil || user != "AWS" || aws.ToString(data.ProxyEndpoint) != "https://"+host || time.Until(*data.ExpiresAt) < 11*time.Hour {
+	if err != nil || user != "AWS" || aws.ToString(data.ProxyEndpoint) != "https://"+host ||
+		time.Until(*data.ExpiresAt) < 11*time.Hour {
 		t.Errorf("user %q, %v, expires %v, %v", user, aws.ToString(data.ProxyEndpoint), data.ExpiresAt, err)
 	}
 	login := func(host, user, password string) (int, string, http.Header) {
@@ -66,12 +68,14 @@ func TestECR(t *testing.T) {
 		if status != tc.want || body != tc.body || header.Get("Docker-Distribution-Api-Version") != "registry/2.0" {
 			t.Errorf("%s as %q: %d %q", tc.host, tc.user, status, body)
 		}
-		if challenge := header.Get("Www-Authenticate"); status == 401 && challenge != `Basic realm="https://`+tc.host+`/",service="ecr.amazonaws.com"` {
+		if challenge := header.Get("Www-Authenticate"); status == 401 && challenge != `Basic realm="https://`+tc.host+
+			`/",service="ecr.amazonaws.com"` {
 			t.Errorf("the challenge is %s", challenge)
 		}
 	}
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(13 * time.Hour) })
-	if status, body, _ := login(host, user, password); status != 403 || !strings.Contains(body, "Your authorization token has expired") {
+	if status, body, _ := login(host, user, password); status != 403 ||
+		!strings.Contains(body, "Your authorization token has expired") {
 		t.Errorf("after 13 hours: %d %q", status, body)
 	}
 }
@@ -87,13 +91,17 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 		code    string
 		message string
 	}{
-		"no signature":      {aws.AnonymousCredentials{}, 0, "MissingAuthenticationTokenException", ""},
-		"unknown key":       {static("AKIANOBODY", "x", ""), 0, "UnrecognizedClientException", "The security token included in the request is invalid."},
-		"wrong secret":      {static(good.AccessKeyID, "x", good.SessionToken), 0, "InvalidSignatureException", "does not match"},
+		"no signature": {aws.AnonymousCredentials{}, 0, "MissingAuthenticationTokenException", ""},
+		"unknown key": {static("AKIANOBODY", "x", ""), 0, "UnrecognizedClientException",
+			"The security token included in the request is invalid."},
+		"wrong secret": {static(good.AccessKeyID, "x", good.SessionToken), 0, "InvalidSignatureException",
+			"does not match"},
 		"no session token":  {static(good.AccessKeyID, good.SecretAccessKey, ""), 0, "UnrecognizedClientException", ""},
 		"another's session": {static(good.AccessKeyID, good.SecretAccessKey, "x"), 0, "UnrecognizedClientException", ""},
-		"expired":           {static(good.AccessKeyID, good.SecretAccessKey, good.SessionToken), 2 * time.Hour, "ExpiredTokenException", "is expired"},
-		"old":               {static(good.AccessKeyID, good.SecretAccessKey, good.SessionToken), 20 * time.Minute, "InvalidSignatureException", "Signature expired"},
+		"expired": {static(good.AccessKeyID, good.SecretAccessKey, good.SessionToken), 2 * time.Hour,
+			"ExpiredTokenException", "is expired"},
+		"old": {static(good.AccessKeyID, good.SecretAccessKey, good.SessionToken), 20 * time.Minute,
+			"InvalidSignatureException", "Signature expired"},
 	} {
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(tc.clock) })
 		_, err := w.ecr("eu-west-2", tc.creds).GetAuthorizationToken(t.Context(), nil)
@@ -107,18 +115,25 @@ func TestSignatureScope(t *testing.T) {
 	creds := w.session(t)
 	elsewhere := func(region, service string) error {
 		url := "https://api.ecr." + region + ".amazonaws.com"
-		_, err := w.ecr(service, creds).GetAuthorizationToken(t.Context(), nil, func(o *ecr.Options) { o.BaseEndpoint = &url })
+		_, err := w.ecr(service, creds).GetAuthorizationToken(t.Context(), nil, func(o *ecr.Options) {
+			o.BaseEndpoint = &url
+		})
 		return err
 	}
 	if err := elsewhere("eu-west-2", "eu-west-2"); err != nil {
 		t.Error(err)
 	}
-	wantCode(t, elsewhere("eu-west-2", "us-east-1"), 400, "InvalidSignatureException", "Credential should be scoped to a valid region, not 'us-east-1'.")
+	wantCode(t, elsewhere("eu-west-2", "us-east-1"), 400, "InvalidSignatureException",
+		"Credential should be scoped to a valid region, not 'us-east-1'.")
 	endpoint := "https://api.ecr.eu-west-2.amazonaws.com"
-	_, err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
+	_,
+		err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds,
+		RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
 		GetAuthorizationToken(t.Context(), nil)
 	wantCode(t, err, 400, "UnknownOperationException", "")
-	_, err = w.sts(creds, func(o *sts.Options) { o.BaseEndpoint = aws.String("https://sts.us-east-1.amazonaws.com") }).GetCallerIdentity(t.Context(), nil)
+	_, err = w.sts(creds, func(o *sts.Options) {
+		o.BaseEndpoint = aws.String("https://sts.us-east-1.amazonaws.com")
+	}).GetCallerIdentity(t.Context(), nil)
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "not 'eu-central-1'")
 }
 
@@ -130,25 +145,32 @@ func TestEKS(t *testing.T) {
 		return eks.New(eks.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 	}
 	creds := w.session(t)
-	out, err := client("eu-central-1", creds).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")})
-	if err != nil || aws.ToString(out.Cluster.Endpoint) != "https://prod.example" || aws.ToString(out.Cluster.CertificateAuthority.Data) != "cGVt" ||
+	out, err := client("eu-central-1", creds).DescribeCluster(t.Context(),
+		&eks.DescribeClusterInput{Name: aws.String("prod")})
+	if err != nil || aws.ToString(out.Cluster.Endpoint) != "https://prod.example" ||
+		aws.ToString(out.Cluster.CertificateAuthority.Data) != "cGVt" ||
 		aws.ToString(out.Cluster.Arn) != arn || out.Cluster.Status != "ACTIVE" {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	_, err = client("eu-west-1", creds).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")})
 	wantCode(t, err, 404, "ResourceNotFoundException", "No cluster found for name: prod.")
-	_, err = client("eu-central-1", credentials.NewStaticCredentialsProvider("AKIANOBODY", "x", "")).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")})
+	_, err = client("eu-central-1",
+		credentials.NewStaticCredentialsProvider("AKIANOBODY", "x", "")).DescribeCluster(t.Context(),
+		&eks.DescribeClusterInput{Name: aws.String("prod")})
 	wantCode(t, err, 403, "UnrecognizedClientException", "")
 	w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
-	_, err = client("eu-central-1", creds).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")})
+	_, err = client("eu-central-1", creds).DescribeCluster(t.Context(),
+		&eks.DescribeClusterInput{Name: aws.String("prod")})
 	wantCode(t, err, 403, "AccessDeniedException", "eks:DescribeCluster on resource: "+arn)
 	w.cloud.AWS().Allow(roleARN, "eks:DescribeCluster")
-	if _, err = client("eu-central-1", creds).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")}); err != nil {
+	if _, err = client("eu-central-1", creds).DescribeCluster(t.Context(),
+		&eks.DescribeClusterInput{Name: aws.String("prod")}); err != nil {
 		t.Error(err)
 	}
 }
 
-// The bearer token is that of aws-iam-authenticator: the SDK's presigned request with one more header.
+// The bearer token is that of aws-iam-authenticator: the SDK's presigned
+// request with one more header.
 func TestEKSTokens(t *testing.T) {
 	w := newEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
@@ -192,7 +214,8 @@ func TestEKSTokens(t *testing.T) {
 		}
 	}
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
-	if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil ||
+		!strings.Contains(err.Error(), "expired") {
 		t.Errorf("after 16 minutes: %v", err)
 	}
 }
@@ -200,11 +223,14 @@ func TestEKSTokens(t *testing.T) {
 func TestAssumeRoleParameters(t *testing.T) {
 	w := newEnvironment(t)
 	const target = "arn:aws:iam::123456789012:role/target"
-	w.cloud.AWS().SetRole(target, cloudtest.Trust{Principals: []string{roleARN, target}, ExternalID: "ext-1", TagSession: true, SetSourceIdentity: true})
+	w.cloud.AWS().SetRole(target,
+		cloudtest.Trust{Principals: []string{roleARN, target}, ExternalID: "ext-1", TagSession: true,
+			SetSourceIdentity: true})
 	creds := w.session(t)
 	tag := func(key, value string) ststypes.Tag { return ststypes.Tag{Key: &key, Value: &value} }
 	call := func(change func(*sts.AssumeRoleInput)) (*sts.AssumeRoleOutput, error) {
-		in := &sts.AssumeRoleInput{RoleArn: aws.String(target), RoleSessionName: aws.String("session"), ExternalId: aws.String("ext-1")}
+		in := &sts.AssumeRoleInput{RoleArn: aws.String(target), RoleSessionName: aws.String("session"),
+			ExternalId: aws.String("ext-1")}
 		change(in)
 		return w.sts(creds).AssumeRole(t.Context(), in)
 	}
@@ -214,36 +240,63 @@ func TestAssumeRoleParameters(t *testing.T) {
 		code    string
 		message string
 	}{
-		"external ID":          {func(in *sts.AssumeRoleInput) { in.ExternalId = aws.String("ext-2") }, 403, "AccessDenied", "sts:AssumeRole on resource"},
-		"short external ID":    {func(in *sts.AssumeRoleInput) { in.ExternalId = aws.String("x") }, 400, "ValidationError", "'externalId'"},
-		"external ID, pattern": {func(in *sts.AssumeRoleInput) { in.ExternalId = aws.String("a b") }, 400, "ValidationError", "regular expression"},
-		"source identity":      {func(in *sts.AssumeRoleInput) { in.SourceIdentity = aws.String("a/b") }, 400, "ValidationError", "'sourceIdentity'"},
-		"policy":               {func(in *sts.AssumeRoleInput) { in.Policy = aws.String("{") }, 400, "MalformedPolicyDocument", ""},
-		"duration":             {func(in *sts.AssumeRoleInput) { in.DurationSeconds = aws.Int32(899) }, 400, "ValidationError", "greater than or equal to 900"},
-		"duration of a day":    {func(in *sts.AssumeRoleInput) { in.DurationSeconds = aws.Int32(86400) }, 400, "ValidationError", "less than or equal to 43200"},
-		"chained duration":     {func(in *sts.AssumeRoleInput) { in.DurationSeconds = aws.Int32(7200) }, 400, "ValidationError", "exceeds the MaxSessionDuration"},
-		"transitive, no tag":   {func(in *sts.AssumeRoleInput) { in.TransitiveTagKeys = []string{"a"} }, 400, "ValidationError", "transitive"},
-		"tags twice":           {func(in *sts.AssumeRoleInput) { in.Tags = []ststypes.Tag{tag("a", "1"), tag("A", "2")} }, 400, "InvalidParameterValue", "Duplicate"},
-		"tag key":              {func(in *sts.AssumeRoleInput) { in.Tags = []ststypes.Tag{tag("a\nb", "1")} }, 400, "ValidationError", "regular expression"},
-		"tag of AWS":           {func(in *sts.AssumeRoleInput) { in.Tags = []ststypes.Tag{tag("aws:a", "1")} }, 400, "ValidationError", "aws:"},
+		"external ID": {func(in *sts.AssumeRoleInput) {
+			in.ExternalId = aws.String("ext-2")
+		}, 403, "AccessDenied", "sts:AssumeRole on resource"},
+		"short external ID": {func(in *sts.AssumeRoleInput) {
+			in.ExternalId = aws.String("x")
+		}, 400, "ValidationError", "'externalId'"},
+		"external ID, pattern": {func(in *sts.AssumeRoleInput) {
+			in.ExternalId = aws.String("a b")
+		}, 400, "ValidationError", "regular expression"},
+		"source identity": {func(in *sts.AssumeRoleInput) {
+			in.SourceIdentity = aws.String("a/b")
+		}, 400, "ValidationError", "'sourceIdentity'"},
+		"policy": {func(in *sts.AssumeRoleInput) {
+			in.Policy = aws.String("{")
+		}, 400, "MalformedPolicyDocument", ""},
+		"duration": {func(in *sts.AssumeRoleInput) {
+			in.DurationSeconds = aws.Int32(899)
+		}, 400, "ValidationError", "greater than or equal to 900"},
+		"duration of a day": {func(in *sts.AssumeRoleInput) {
+			in.DurationSeconds = aws.Int32(86400)
+		}, 400, "ValidationError", "less than or equal to 43200"},
+		"chained duration": {func(in *sts.AssumeRoleInput) {
+			in.DurationSeconds = aws.Int32(7200)
+		}, 400, "ValidationError", "exceeds the MaxSessionDuration"},
+		"transitive, no tag": {func(in *sts.AssumeRoleInput) {
+			in.TransitiveTagKeys = []string{"a"}
+		}, 400, "ValidationError", "transitive"},
+		"tags twice": {func(in *sts.AssumeRoleInput) {
+			in.Tags = []ststypes.Tag{tag("a", "1"), tag("A", "2")}
+		}, 400, "InvalidParameterValue", "Duplicate"},
+		"tag key": {func(in *sts.AssumeRoleInput) {
+			in.Tags = []ststypes.Tag{tag("a\nb", "1")}
+		}, 400, "ValidationError", "regular expression"},
+		"tag of AWS": {func(in *sts.AssumeRoleInput) {
+			in.Tags = []ststypes.Tag{tag("aws:a", "1")}
+		}, 400, "ValidationError", "aws:"},
 	} {
 		_, err := call(tc.change)
 		t.Run(name, func(t *testing.T) { wantCode(t, err, tc.status, tc.code, tc.message) })
 	}
 	out, err := call(func(in *sts.AssumeRoleInput) {
-		in.Tags, in.TransitiveTagKeys, in.SourceIdentity = []ststypes.Tag{tag("team", "a"), tag("env", "x")}, []string{"team"}, aws.String("who")
+		in.Tags, in.TransitiveTagKeys, in.SourceIdentity = []ststypes.Tag{tag("team", "a"), tag("env", "x")},
+			[]string{"team"}, aws.String("who")
 	})
 	if err != nil || aws.ToString(out.SourceIdentity) != "who" {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	// The next role has the transitive tag and the source identity, and cannot change the latter.
+	// The next role has the transitive tag and the source identity, and cannot
+	// change the latter.
 	c := out.Credentials
 	creds = credentials.NewStaticCredentialsProvider(*c.AccessKeyId, *c.SecretAccessKey, *c.SessionToken)
 	out, err = call(func(*sts.AssumeRoleInput) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := w.cloud.AWS().Identity(*out.Credentials.AccessKeyId); id.SourceIdentity != "who" || len(id.Tags) != 1 || id.Tags["team"] != "a" {
+	if id, _ := w.cloud.AWS().Identity(*out.Credentials.AccessKeyId); id.SourceIdentity != "who" || len(id.Tags) != 1 ||
+		id.Tags["team"] != "a" {
 		t.Errorf("the second session is %+v", id)
 	}
 	_, err = call(func(in *sts.AssumeRoleInput) { in.SourceIdentity = aws.String("other") })

@@ -46,7 +46,8 @@ func isEKSHost(host string) bool {
 	return ok
 }
 
-// eksRequest is a request to EKS: the parts of its path, its body and its caller.
+// eksRequest is a request to EKS: the parts of its path, its body and its
+// caller.
 type eksRequest struct {
 	action, cluster, principal string
 	body                       []byte
@@ -56,7 +57,8 @@ type eksRequest struct {
 	clusterARN        string
 }
 
-// readEKSRequest leaves the action empty if EKS has none for the method and path.
+// readEKSRequest leaves the action empty if EKS has none for the method and
+// path.
 func readEKSRequest(r *http.Request) (q eksRequest) {
 	const cluster, principal = 2, 4
 	parts := strings.Split(r.URL.EscapedPath(), "/")
@@ -78,8 +80,9 @@ func readEKSRequest(r *http.Request) (q eksRequest) {
 	return q
 }
 
-// serveEKS is the API of EKS. It has the actions DescribeCluster, with the members that clients need to connect, those on access
-// entries except ListAccessEntries, and ListAssociatedAccessPolicies.
+// serveEKS is the API of EKS. It has the actions DescribeCluster, with the
+// members that clients need to connect, those on access entries except
+// ListAccessEntries, and ListAssociatedAccessPolicies.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	q, complete := readEKSRequest(r), true
 	if r.Method == http.MethodPost {
@@ -87,12 +90,15 @@ func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	}
 	call := Call{Service: "eks", Action: firstOf(q.action, r.Method+" "+r.URL.Path), Host: host,
 		Parameters: map[string]string{"name": q.cluster, "principalArn": q.principalARN()}}
-	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) { a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message}) })
+	fault, proceed := a.cloud.begin(w, r, call, func(f Fault) {
+		a.failEKS(w, r, nil, &awsError{f.Status, f.Code, f.Message})
+	})
 	if !proceed {
 		return
 	}
 	if !complete {
-		a.failEKS(w, r, fault, refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", "Request size exceeded"))
+		a.failEKS(w, r, fault, refuse(http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException",
+			"Request size exceeded"))
 		return
 	}
 	out, err := a.answerEKS(r, host, q)
@@ -106,7 +112,8 @@ func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 
 func (a *AWS) answerEKS(r *http.Request, host string, q eksRequest) (any, *awsError) {
 	actions := map[string]func(eksRequest) (any, *awsError){"DescribeCluster": a.describeCluster,
-		"CreateAccessEntry": a.createAccessEntry, "DescribeAccessEntry": a.describeAccessEntry, "UpdateAccessEntry": a.updateAccessEntry,
+		"CreateAccessEntry": a.createAccessEntry, "DescribeAccessEntry": a.describeAccessEntry,
+		"UpdateAccessEntry": a.updateAccessEntry,
 		"DeleteAccessEntry": a.deleteAccessEntry, "ListAssociatedAccessPolicies": a.listAccessPolicies}
 	answer := actions[q.action]
 	if answer == nil {
@@ -126,7 +133,8 @@ func (a *AWS) answerEKS(r *http.Request, host string, q eksRequest) (any, *awsEr
 	return answer(q)
 }
 
-// authorizeEKS checks the permissions of the action. Creating an access entry with tags needs eks:TagResource, too.
+// authorizeEKS checks the permissions of the action. Creating an access entry
+// with tags needs eks:TagResource, too.
 func (a *AWS) authorizeEKS(q eksRequest) *awsError {
 	resource, actions := q.resource(), []string{"eks:" + q.action}
 	if in, err := q.input(); err == nil && len(in.Tags) > 0 {
@@ -219,7 +227,8 @@ func readEKSToken(token, partition string, now time.Time) (*url.URL, error) {
 	return u, checkEKSQuery(q, now)
 }
 
-// readEKSQuery allows each parameter once, and no others. The names in the result are in lower case.
+// readEKSQuery allows each parameter once, and no others. The names in the
+// result are in lower case.
 func readEKSQuery(u *url.URL) (map[string]string, error) {
 	allowed := []string{"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires",
 		"x-amz-security-token", "x-amz-signature", "x-amz-signedheaders"}

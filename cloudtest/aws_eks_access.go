@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// EKSAccessEntry is an access entry of an EKS cluster: the user and the groups of a role.
+// EKSAccessEntry is an access entry of an EKS cluster: the user and the groups
+// of a role.
 type EKSAccessEntry struct {
 	// Type is "STANDARD" if it is empty.
 	Type string
@@ -20,21 +21,24 @@ type EKSAccessEntry struct {
 	Username string
 	// Groups are the groups in the cluster.
 	Groups []string
-	// Policies are the names of access policies, such as AmazonEKSViewPolicy, for the whole cluster.
+	// Policies are the names of access policies, such as AmazonEKSViewPolicy,
+	// for the whole cluster.
 	Policies []string
 	// Tags are the tags of the entry.
 	Tags map[string]string
 }
 
-// accessEntry belongs to the principal that had the ARN when the entry was created. An empty ID stands for any.
+// accessEntry belongs to the principal that had the ARN when the entry was
+// created. An empty ID stands for any.
 type accessEntry struct {
 	EKSAccessEntry
 	principalID, arn  string
 	created, modified time.Time
 }
 
-// SetEKSAccessEntry creates or replaces the access entry of a role. As in AWS, the entry belongs to the role that exists now, and
-// not to a later one of that name. If no role exists yet, the entry belongs to any.
+// SetEKSAccessEntry creates or replaces the access entry of a role. As in AWS,
+// the entry belongs to the role that exists now, and not to a later one of that
+// name. If no role exists yet, the entry belongs to any.
 func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry) {
 	now := a.cloud.time()
 	a.mu.Lock()
@@ -51,8 +55,8 @@ func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 	c, p := strings.SplitN(clusterARN, ":", 6), strings.SplitN(principalARN, ":", 6)
 	if len(c) == 6 && len(p) == 6 {
 		kind, name, _ := strings.Cut(p[5], "/")
-		entry.arn = fmt.Sprintf("%s:access-entry/%s/%s/%s/%s/%s", strings.Join(c[:5], ":"), strings.TrimPrefix(c[5], "cluster/"),
-			kind, p[4], name, uuid.NewString())
+		entry.arn = fmt.Sprintf("%s:access-entry/%s/%s/%s/%s/%s", strings.Join(c[:5], ":"),
+			strings.TrimPrefix(c[5], "cluster/"), kind, p[4], name, uuid.NewString())
 	}
 	if a.entries[clusterARN] == nil {
 		a.entries[clusterARN] = map[string]*accessEntry{}
@@ -60,7 +64,8 @@ func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 	a.entries[clusterARN][principalARN] = entry
 }
 
-// EKSAccessEntries returns the access entries of a cluster by the ARN of their principals. It is not counted as a call.
+// EKSAccessEntries returns the access entries of a cluster by the ARN of their
+// principals. It is not counted as a call.
 func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +76,8 @@ func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	return all
 }
 
-// createInput is the body of CreateAccessEntry. UpdateAccessEntry has the groups and the user name of it.
+// createInput is the body of CreateAccessEntry. UpdateAccessEntry has the
+// groups and the user name of it.
 type createInput struct {
 	PrincipalARN string            `json:"principalArn"`
 	Groups       []string          `json:"kubernetesGroups"`
@@ -97,15 +103,16 @@ func (q eksRequest) principalARN() string {
 	return in.PrincipalARN
 }
 
-// resource returns the ARN for permissions: an access entry, or the cluster. The ID of an entry is *, because the entry may not
-// exist.
+// resource returns the ARN for permissions: an access entry, or the cluster.
+// The ID of an entry is *, because the entry may not exist.
 func (q eksRequest) resource() string {
 	parts := strings.SplitN(q.principal, ":", 6)
 	if len(parts) < 6 {
 		return q.clusterARN
 	}
 	kind, name, _ := strings.Cut(parts[5], "/")
-	return fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/%s/%s/%s/*", q.partition, q.region, q.caller.account, q.cluster, kind, parts[4], name)
+	return fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/%s/%s/%s/*", q.partition, q.region, q.caller.account, q.cluster,
+		kind, parts[4], name)
 }
 
 func invalidInput(format string, args ...any) *awsError {
@@ -170,14 +177,16 @@ func (a *AWS) createAccessEntry(q eksRequest) (any, *awsError) {
 	if !ok {
 		return nil, invalidInput("The specified principalArn is invalid: invalid principal.")
 	}
-	entry := &accessEntry{EKSAccessEntry: EKSAccessEntry{Type: in.Type, Username: in.Username, Groups: groups, Tags: in.Tags},
+	entry := &accessEntry{EKSAccessEntry: EKSAccessEntry{Type: in.Type, Username: in.Username, Groups: groups,
+		Tags: in.Tags},
 		principalID: id, created: now, modified: now}
 	a.putEntry(q.clusterARN, in.PrincipalARN, entry)
 	q.principal = in.PrincipalARN
 	return entry.answer(q), nil
 }
 
-// updateAccessEntry changes only the members in the request. The entry keeps its principal.
+// updateAccessEntry changes only the members in the request. The entry keeps
+// its principal.
 func (a *AWS) updateAccessEntry(q eksRequest) (any, *awsError) {
 	in, err := q.input()
 	if err != nil {
@@ -240,12 +249,15 @@ func (a *AWS) listAccessPolicies(q eksRequest) (any, *awsError) {
 func (e *accessEntry) answer(q eksRequest) any {
 	tags := map[string]string{}
 	maps.Copy(tags, e.Tags)
-	return map[string]any{"accessEntry": map[string]any{"clusterName": q.cluster, "principalArn": q.principal, "accessEntryArn": e.arn,
-		"type": firstOf(e.Type, "STANDARD"), "username": e.username(q.principal), "kubernetesGroups": append([]string{}, e.Groups...),
-		"tags": tags, "createdAt": e.created.Unix(), "modifiedAt": e.modified.Unix()}}
+	return map[string]any{"accessEntry": map[string]any{"clusterName": q.cluster, "principalArn": q.principal,
+		"accessEntryArn": e.arn,
+		"type":           firstOf(e.Type, "STANDARD"), "username": e.username(q.principal),
+		"kubernetesGroups": append([]string{}, e.Groups...),
+		"tags":             tags, "createdAt": e.created.Unix(), "modifiedAt": e.modified.Unix()}}
 }
 
-// username returns the template for user names. By default, EKS makes it from the role's name.
+// username returns the template for user names. By default, EKS makes it from
+// the role's name.
 func (e *accessEntry) username(principalARN string) string {
 	parts := strings.SplitN(principalARN, ":", 6)
 	if e.Username != "" || len(parts) < 6 || !strings.HasPrefix(parts[5], "role/") {
@@ -255,7 +267,8 @@ func (e *accessEntry) username(principalARN string) string {
 	return fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/{{SessionName}}", parts[1], parts[4], name)
 }
 
-// entryOf returns the access entry of a principal and its ARN. It needs the lock.
+// entryOf returns the access entry of a principal and its ARN. It needs the
+// lock.
 func (a *AWS) entryOf(clusterARN string, k accessKey) (entry *accessEntry, arn string) {
 	arn = firstOf(k.RoleARN, k.ARN)
 	entry = a.entries[clusterARN][arn]

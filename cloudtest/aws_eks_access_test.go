@@ -21,24 +21,30 @@ func TestAccessEntries(t *testing.T) {
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	client := w.eks(w.hubAdmin)
 	create := func(cluster, principal, user string, groups ...string) error {
-		_, err := client.CreateAccessEntry(t.Context(), &eks.CreateAccessEntryInput{ClusterName: &cluster, PrincipalArn: &principal,
-			Username: aws.String(user), KubernetesGroups: groups, Tags: map[string]string{"cluster": "one"}})
+		_, err := client.CreateAccessEntry(t.Context(),
+			&eks.CreateAccessEntryInput{ClusterName: &cluster, PrincipalArn: &principal,
+				Username: aws.String(user), KubernetesGroups: groups, Tags: map[string]string{"cluster": "one"}})
 		return err
 	}
 	if err := create("hub", hubRole, "", "open-cluster-management:one"); err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: strings.Replace(hubCluster, "/hub", "/old", 1), AuthenticationMode: "CONFIG_MAP"})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: strings.Replace(hubCluster, "/hub", "/old", 1),
+		AuthenticationMode: "CONFIG_MAP"})
 	describe := func() (*eks.DescribeAccessEntryOutput, error) {
-		return client.DescribeAccessEntry(t.Context(), &eks.DescribeAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+		return client.DescribeAccessEntry(t.Context(),
+			&eks.DescribeAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 	}
 	out, err := describe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := out.AccessEntry; !slices.Equal(e.KubernetesGroups, []string{"open-cluster-management:one"}) || e.Tags["cluster"] != "one" || *e.Type != "STANDARD" ||
-		*e.Username != "arn:aws:sts::"+hubAccount+":assumed-role/ocm-hub-1/{{SessionName}}" || time.Since(*e.CreatedAt) > time.Minute ||
-		!strings.HasPrefix(*e.AccessEntryArn, "arn:aws:eks:eu-central-1:"+hubAccount+":access-entry/hub/role/"+hubAccount+"/ocm-hub-1/") {
+	if e := out.AccessEntry; !slices.Equal(e.KubernetesGroups, []string{"open-cluster-management:one"}) ||
+		e.Tags["cluster"] != "one" || *e.Type != "STANDARD" ||
+		*e.Username != "arn:aws:sts::"+hubAccount+":assumed-role/ocm-hub-1/{{SessionName}}" ||
+		time.Since(*e.CreatedAt) > time.Minute ||
+		!strings.HasPrefix(*e.AccessEntryArn,
+			"arn:aws:eks:eu-central-1:"+hubAccount+":access-entry/hub/role/"+hubAccount+"/ocm-hub-1/") {
 		t.Errorf("%+v", e)
 	}
 	for name, tc := range map[string]struct {
@@ -47,13 +53,15 @@ func TestAccessEntries(t *testing.T) {
 		code    string
 		message string
 	}{
-		"exists":         {create("hub", hubRole, ""), 409, "ResourceInUseException", "already in use on this cluster"},
-		"no role":        {create("hub", hubRole+"0", ""), 400, "InvalidParameterException", "invalid principal"},
-		"reserved group": {create("hub", hubRole, "", "system:masters"), 400, "InvalidParameterException", "The kubernetes group name system:masters is invalid, it cannot start with system:"},
-		"no cluster":     {create("nope", hubRole, ""), 404, "ResourceNotFoundException", "No cluster found for name: nope."},
-		"no entries":     {create("old", hubRole, ""), 400, "InvalidRequestException", "authentication mode"},
+		"exists":  {create("hub", hubRole, ""), 409, "ResourceInUseException", "already in use on this cluster"},
+		"no role": {create("hub", hubRole+"0", ""), 400, "InvalidParameterException", "invalid principal"},
+		"reserved group": {create("hub", hubRole, "", "system:masters"), 400, "InvalidParameterException",
+			"The kubernetes group name system:masters is invalid, it cannot start with system:"},
+		"no cluster": {create("nope", hubRole, ""), 404, "ResourceNotFoundException", "No cluster found for name: nope."},
+		"no entries": {create("old", hubRole, ""), 400, "InvalidRequestException", "authentication mode"},
 		"another account": {func() error {
-			_, err := w.eks(w.admin).DeleteAccessEntry(t.Context(), &eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+			_, err := w.eks(w.admin).DeleteAccessEntry(t.Context(),
+				&eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 			return err
 		}(), 404, "ResourceNotFoundException", "No cluster found"},
 	} {
@@ -67,18 +75,22 @@ func TestAccessEntries(t *testing.T) {
 	if err := update(eks.UpdateAccessEntryInput{Username: aws.String("one:{{SessionName}}")}); err != nil {
 		t.Error(err)
 	}
-	if e := w.cloud.AWS().EKSAccessEntries(hubCluster)[hubRole]; len(e.Groups) != 1 || e.Username != "one:{{SessionName}}" {
+	if e := w.cloud.AWS().EKSAccessEntries(hubCluster)[hubRole]; len(e.Groups) != 1 ||
+		e.Username != "one:{{SessionName}}" {
 		t.Errorf("after an update of the name: %+v", e)
 	}
 	if err := update(eks.UpdateAccessEntryInput{KubernetesGroups: []string{}}); err != nil {
 		t.Error(err)
 	}
-	if out, err := describe(); err != nil || len(out.AccessEntry.KubernetesGroups) != 0 || *out.AccessEntry.Username != "one:{{SessionName}}" {
+	if out, err := describe(); err != nil || len(out.AccessEntry.KubernetesGroups) != 0 ||
+		*out.AccessEntry.Username != "one:{{SessionName}}" {
 		t.Errorf("after an update of the groups: %+v, %v", out, err)
 	}
-	wantCode(t, update(eks.UpdateAccessEntryInput{KubernetesGroups: []string{"system:x"}}), 400, "InvalidParameterException", "system:x")
+	wantCode(t, update(eks.UpdateAccessEntryInput{KubernetesGroups: []string{"system:x"}}), 400,
+		"InvalidParameterException", "system:x")
 	for _, want := range []int{0, 404} {
-		_, err := client.DeleteAccessEntry(t.Context(), &eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+		_, err := client.DeleteAccessEntry(t.Context(),
+			&eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 		if want == 0 && err != nil {
 			t.Error(err)
 		} else if want != 0 {
@@ -90,7 +102,9 @@ func TestAccessEntries(t *testing.T) {
 
 func (w hubEnvironment) bearer(t *testing.T, creds aws.CredentialsProvider) string {
 	t.Helper()
-	out, err := sts.NewPresignClient(w.sts(creds), func(o *sts.PresignOptions) { o.Presigner = withHeader{v4.NewSigner(), "hub"} }).
+	out, err := sts.NewPresignClient(w.sts(creds), func(o *sts.PresignOptions) {
+		o.Presigner = withHeader{v4.NewSigner(), "hub"}
+	}).
 		PresignGetCallerIdentity(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -112,14 +126,17 @@ func TestUsersByAccessEntry(t *testing.T) {
 		return creds
 	}
 	enter := func() {
-		if _, err := w.eks(w.hubAdmin).CreateAccessEntry(t.Context(), &eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole),
-			Username: aws.String("{{AccountID}}:{{SessionName}}"), KubernetesGroups: []string{"open-cluster-management:one"}}); err != nil {
+		if _, err := w.eks(w.hubAdmin).CreateAccessEntry(t.Context(),
+			&eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole),
+				Username:         aws.String("{{AccountID}}:{{SessionName}}"),
+				KubernetesGroups: []string{"open-cluster-management:one"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	notMapped := func(name, bearer string) {
 		t.Helper()
-		if user, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil || err.Error() != "identity is not mapped" || user.UID != "" {
+		if user, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil ||
+			err.Error() != "identity is not mapped" || user.UID != "" {
 			t.Errorf("%s: %+v, %v", name, user, err)
 		}
 	}
@@ -127,7 +144,8 @@ func TestUsersByAccessEntry(t *testing.T) {
 	notMapped("no entry", w.bearer(t, creds))
 	enter()
 	user, id, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
-	if err != nil || user.Username != hubAccount+":a-b" || !slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
+	if err != nil || user.Username != hubAccount+":a-b" ||
+		!slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
 		id.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
 		t.Errorf("%+v, %v", user, err)
 	}
@@ -146,7 +164,8 @@ func TestUsersByAccessEntry(t *testing.T) {
 
 func (w hubEnvironment) deleteEntry(t *testing.T) {
 	t.Helper()
-	_, err := w.eks(w.hubAdmin).DeleteAccessEntry(t.Context(), &eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+	_, err := w.eks(w.hubAdmin).DeleteAccessEntry(t.Context(),
+		&eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +210,8 @@ func TestUsersByAuthMap(t *testing.T) {
 				return tc.text, nil
 			})
 			user, _, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
-			if (err == nil) != tc.ok || tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
+			if (err == nil) != tc.ok ||
+				tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
 				t.Errorf("%+v, %v", user, err)
 			}
 		})

@@ -46,8 +46,8 @@ func (a *AWS) VerifyEKSToken(clusterARN, token string) (authenticationv1.UserInf
 		"X-K8s-Aws-Id": {strings.TrimPrefix(parts[5], "cluster/")}, "Accept": {"application/json"}}}
 	caller, refused := a.authenticate(signedRequest{r, nil, "sts", awsname.STSRegion(u.Host)})
 	if refused != nil {
-		return authenticationv1.UserInfo{}, Identity{}, fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w",
-			refused.status, refused)
+		return authenticationv1.UserInfo{}, Identity{},
+			fmt.Errorf("sts getCallerIdentity failed: error from AWS (expected 200, got %d): %w", refused.status, refused)
 	}
 	user, err := a.mapIdentity(clusterARN, caller)
 	if err != nil {
@@ -79,7 +79,8 @@ func (a *AWS) mapIdentity(clusterARN string, caller accessKey) (authenticationv1
 	return byAuthMap(text, user, caller)
 }
 
-// byAuthMap compares ARNs as aws-iam-authenticator does: without the role's path, which it cannot know, and without case.
+// byAuthMap compares ARNs as aws-iam-authenticator does: without the role's
+// path, which it cannot know, and without case.
 func byAuthMap(mapRoles string, u authenticationv1.UserInfo, caller accessKey) (authenticationv1.UserInfo, error) {
 	var mappings []struct {
 		RoleARN  string   `json:"rolearn"`
@@ -92,7 +93,8 @@ func byAuthMap(mapRoles string, u authenticationv1.UserInfo, caller accessKey) (
 	parts := strings.Split(caller.ARN, "/")
 	session := strings.SplitN(parts[0], ":", 6)
 	for _, m := range mappings {
-		if caller.RoleARN != "" && strings.EqualFold(m.RoleARN, fmt.Sprintf("arn:%s:iam::%s:role/%s", session[1], caller.account, parts[1])) {
+		if caller.RoleARN != "" &&
+			strings.EqualFold(m.RoleARN, fmt.Sprintf("arn:%s:iam::%s:role/%s", session[1], caller.account, parts[1])) {
 			u.Username, u.Groups = caller.fill(m.Username), m.Groups
 			return u, nil
 		}

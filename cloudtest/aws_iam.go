@@ -16,7 +16,8 @@ const (
 	iamNamespace = "https://iam.amazonaws.com/doc/2010-05-08/"
 )
 
-// iamRegion returns the region in signatures for a host of IAM. IAM has one endpoint for each partition.
+// iamRegion returns the region in signatures for a host of IAM. IAM has one
+// endpoint for each partition.
 func iamRegion(host string) string {
 	switch host {
 	case "iam.amazonaws.com", "iam.global.api.aws":
@@ -32,8 +33,9 @@ func iamRegion(host string) string {
 
 func isIAMHost(host string) bool { return iamRegion(host) != "" }
 
-// serveIAM is the query API of IAM with the actions of iamCall.actions, for the caller's account. Thumbprints, permission
-// boundaries, managed policies, pages and the last use of a role are not imitated.
+// serveIAM is the query API of IAM with the actions of iamCall.actions, for the
+// caller's account. Thumbprints, permission boundaries, managed policies, pages
+// and the last use of a role are not imitated.
 func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s := &stsCall{aws: a, w: w, r: r, host: host, namespace: iamNamespace}
 	err := s.read()
@@ -102,7 +104,8 @@ func (s *stsCall) handleIAM(action string) ([]node, *awsError) {
 	return answer()
 }
 
-// authorize checks the permissions of the action. Creating a role with tags needs iam:TagRole, too.
+// authorize checks the permissions of the action. Creating a role with tags
+// needs iam:TagRole, too.
 func (c *iamCall) authorize(action string) *awsError {
 	resource, shown := "*", "*"
 	switch {

@@ -64,7 +64,8 @@ func (c *iamCall) createRole() ([]node, *awsError) {
 		return nil, err
 	}
 	if c.named() != nil {
-		return nil, refuse(http.StatusConflict, "EntityAlreadyExists", "Role with name %s already exists.", c.form.Get("RoleName"))
+		return nil, refuse(http.StatusConflict, "EntityAlreadyExists", "Role with name %s already exists.",
+			c.form.Get("RoleName"))
 	}
 	c.aws.roles[r.arn] = r
 	return []node{c.describe(r)}, nil
@@ -208,7 +209,8 @@ func (c *iamCall) getRolePolicy(r *role) ([]node, *awsError) {
 	if !ok {
 		return nil, noSuchPolicy(name)
 	}
-	return []node{element("RoleName", r.name()), element("PolicyName", name), element("PolicyDocument", percentEncode(p.document))}, nil
+	return []node{element("RoleName", r.name()), element("PolicyName", name),
+		element("PolicyDocument", percentEncode(p.document))}, nil
 }
 
 func (c *iamCall) listRolePolicies(r *role) ([]node, *awsError) {

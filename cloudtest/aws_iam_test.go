@@ -28,7 +28,8 @@ const (
 	anyone     = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:AssumeRole"}]}`
 )
 
-// hubEnvironment has an administrator in each of two accounts, and the hub's EKS cluster in the second.
+// hubEnvironment has an administrator in each of two accounts, and the hub's
+// EKS cluster in the second.
 type hubEnvironment struct {
 	environment
 	admin, hubAdmin aws.CredentialsProvider
@@ -48,11 +49,13 @@ func (w hubEnvironment) user(account string) aws.CredentialsProvider {
 }
 
 func (w hubEnvironment) iam(creds aws.CredentialsProvider) *iam.Client {
-	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
+	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+		RetryMaxAttempts: 1})
 }
 
 func (w hubEnvironment) eks(creds aws.CredentialsProvider) *eks.Client {
-	return eks.New(eks.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
+	return eks.New(eks.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+		RetryMaxAttempts: 1})
 }
 
 func tags(pairs ...string) (list []iamtypes.Tag) {
@@ -62,9 +65,11 @@ func tags(pairs ...string) (list []iamtypes.Tag) {
 	return list
 }
 
-func (w hubEnvironment) createRole(t *testing.T, creds aws.CredentialsProvider, name, trust string, tags ...iamtypes.Tag) *iamtypes.Role {
+func (w hubEnvironment) createRole(t *testing.T, creds aws.CredentialsProvider, name, trust string,
+	tags ...iamtypes.Tag) *iamtypes.Role {
 	t.Helper()
-	out, err := w.iam(creds).CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: &trust, Tags: tags})
+	out, err := w.iam(creds).CreateRole(t.Context(),
+		&iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: &trust, Tags: tags})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +78,10 @@ func (w hubEnvironment) createRole(t *testing.T, creds aws.CredentialsProvider, 
 
 func (w hubEnvironment) putPolicy(t *testing.T, creds aws.CredentialsProvider, role, effect, action, resource string) {
 	t.Helper()
-	document := fmt.Sprintf(`{"Version":"2012-10-17","Statement":{"Effect":%q,"Action":%q,"Resource":%q}}`, effect, action, resource)
-	_, err := w.iam(creds).PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &role, PolicyName: aws.String(effect), PolicyDocument: &document})
+	document := fmt.Sprintf(`{"Version":"2012-10-17","Statement":{"Effect":%q,"Action":%q,"Resource":%q}}`, effect, action,
+		resource)
+	_, err := w.iam(creds).PutRolePolicy(t.Context(),
+		&iam.PutRolePolicyInput{RoleName: &role, PolicyName: aws.String(effect), PolicyDocument: &document})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +90,8 @@ func (w hubEnvironment) putPolicy(t *testing.T, creds aws.CredentialsProvider, r
 func (w hubEnvironment) deleteRole(t *testing.T, creds aws.CredentialsProvider, name string, policies ...string) {
 	t.Helper()
 	for _, p := range policies {
-		if _, err := w.iam(creds).DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &p}); err != nil {
+		if _, err := w.iam(creds).DeleteRolePolicy(t.Context(),
+			&iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &p}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,12 +106,15 @@ func trustOf(principal string, tags ...string) string {
 	for i := 0; i < len(tags); i += 2 {
 		conditions["aws:PrincipalTag/"+tags[i]] = tags[i+1]
 	}
-	document, _ := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow",
-		"Principal": map[string]string{"AWS": principal}, "Action": "sts:AssumeRole", "Condition": map[string]any{"StringEquals": conditions}}}})
+	document,
+		_ := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow",
+		"Principal": map[string]string{"AWS": principal}, "Action": "sts:AssumeRole",
+		"Condition": map[string]any{"StringEquals": conditions}}}})
 	return string(document)
 }
 
-// agent makes the agent's role with its tags, and returns a session that a ServiceAccount's token was exchanged for.
+// agent makes the agent's role with its tags, and returns a session that a
+// ServiceAccount's token was exchanged for.
 func (w hubEnvironment) agent(t *testing.T, tags ...iamtypes.Tag) aws.CredentialsProvider {
 	t.Helper()
 	trust := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[
@@ -117,7 +128,9 @@ func (w hubEnvironment) agent(t *testing.T, tags ...iamtypes.Tag) aws.Credential
 
 func (w hubEnvironment) agentSession(t *testing.T) aws.CredentialsProvider {
 	t.Helper()
-	out, err := w.exchange(t.Context(), w.token(t, nil), func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleArn = aws.String(agentRole) })
+	out, err := w.exchange(t.Context(), w.token(t, nil), func(in *sts.AssumeRoleWithWebIdentityInput) {
+		in.RoleArn = aws.String(agentRole)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +141,8 @@ func static(id, secret, token string) aws.CredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(id, secret, token)
 }
 
-func (w hubEnvironment) assume(t *testing.T, creds aws.CredentialsProvider, role, session string) (aws.CredentialsProvider, error) {
+func (w hubEnvironment) assume(t *testing.T, creds aws.CredentialsProvider, role,
+	session string) (aws.CredentialsProvider, error) {
 	t.Helper()
 	out, err := w.sts(creds).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: &session})
 	if err != nil {
@@ -140,12 +154,15 @@ func (w hubEnvironment) assume(t *testing.T, creds aws.CredentialsProvider, role
 func TestRoleLifecycle(t *testing.T) {
 	w := newHubEnvironment(t)
 	client, name := w.iam(w.hubAdmin), aws.String("ocm-hub-1")
-	created, err := client.CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: name, Path: aws.String("/hub/"), Description: aws.String("d"),
-		AssumeRolePolicyDocument: aws.String(anyone), MaxSessionDuration: aws.Int32(7200), Tags: tags("cluster", "one", "hub", "h")})
+	created, err := client.CreateRole(t.Context(),
+		&iam.CreateRoleInput{RoleName: name, Path: aws.String("/hub/"), Description: aws.String("d"),
+			AssumeRolePolicyDocument: aws.String(anyone), MaxSessionDuration: aws.Int32(7200),
+			Tags: tags("cluster", "one", "hub", "h")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := created.Role; aws.ToString(r.Arn) != "arn:aws:iam::"+hubAccount+":role/hub/ocm-hub-1" || !strings.HasPrefix(*r.RoleId, "AROA") || time.Since(*r.CreateDate) > time.Minute {
+	if r := created.Role; aws.ToString(r.Arn) != "arn:aws:iam::"+hubAccount+":role/hub/ocm-hub-1" ||
+		!strings.HasPrefix(*r.RoleId, "AROA") || time.Since(*r.CreateDate) > time.Minute {
 		t.Errorf("created %+v", r)
 	}
 	_, err = client.TagRole(t.Context(), &iam.TagRoleInput{RoleName: name, Tags: tags("Cluster", "two", "b", "")})
@@ -153,13 +170,15 @@ func TestRoleLifecycle(t *testing.T) {
 		_, err = client.UntagRole(t.Context(), &iam.UntagRoleInput{RoleName: name, TagKeys: []string{"hub", "unknown"}})
 	}
 	if err == nil {
-		_, err = client.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: name, PolicyDocument: aws.String(trustOf(account))})
+		_, err = client.UpdateAssumeRolePolicy(t.Context(),
+			&iam.UpdateAssumeRolePolicyInput{RoleName: name, PolicyDocument: aws.String(trustOf(account))})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	listed, err := client.ListRoleTags(t.Context(), &iam.ListRoleTagsInput{RoleName: name})
-	if err != nil || len(listed.Tags) != 2 || *listed.Tags[0].Key != "Cluster" || *listed.Tags[0].Value != "two" || *listed.Tags[1].Key != "b" {
+	if err != nil || len(listed.Tags) != 2 || *listed.Tags[0].Key != "Cluster" || *listed.Tags[0].Value != "two" ||
+		*listed.Tags[1].Key != "b" {
 		t.Errorf("tags %+v, %v", listed, err)
 	}
 	got, err := client.GetRole(t.Context(), &iam.GetRoleInput{RoleName: aws.String("OCM-HUB-1")})
@@ -167,12 +186,13 @@ func TestRoleLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	document, _ := url.QueryUnescape(*got.Role.AssumeRolePolicyDocument)
-	if document != trustOf(account) || *got.Role.RoleId != *created.Role.RoleId || *got.Role.Path != "/hub/" || *got.Role.Description != "d" ||
-		*got.Role.MaxSessionDuration != 7200 || len(got.Role.Tags) != 2 {
+	if document != trustOf(account) || *got.Role.RoleId != *created.Role.RoleId || *got.Role.Path != "/hub/" ||
+		*got.Role.Description != "d" || *got.Role.MaxSessionDuration != 7200 || len(got.Role.Tags) != 2 {
 		t.Errorf("role %+v", got.Role)
 	}
 	w.putPolicy(t, w.hubAdmin, *name, "Allow", "eks:DescribeCluster", "*")
-	policy, err := client.GetRolePolicy(t.Context(), &iam.GetRolePolicyInput{RoleName: name, PolicyName: aws.String("Allow")})
+	policy, err := client.GetRolePolicy(t.Context(),
+		&iam.GetRolePolicyInput{RoleName: name, PolicyName: aws.String("Allow")})
 	if err != nil || !strings.Contains(*policy.PolicyDocument, "eks%3ADescribeCluster") || *policy.PolicyName != "Allow" {
 		t.Errorf("policy %+v, %v", policy, err)
 	}
@@ -212,19 +232,41 @@ func TestRolesThatAreRefused(t *testing.T) {
 		code    string
 		message string
 	}{
-		"exists":          {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("Ocm-Hub-1") }), 409, "EntityAlreadyExists", "Role with name Ocm-Hub-1 already exists."},
-		"name too long":   {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String(strings.Repeat("x", 65)) }), 400, "ValidationError", "'roleName'"},
-		"name":            {create(func(in *iam.CreateRoleInput) { in.RoleName = aws.String("a/b") }), 400, "ValidationError", "'roleName'"},
-		"path":            {create(func(in *iam.CreateRoleInput) { in.Path = aws.String("x") }), 400, "ValidationError", "'path'"},
-		"session":         {create(func(in *iam.CreateRoleInput) { in.MaxSessionDuration = aws.Int32(60) }), 400, "ValidationError", "'maxSessionDuration'"},
-		"tags twice":      {create(func(in *iam.CreateRoleInput) { in.Tags = tags("a", "1", "A", "2") }), 400, "InvalidInput", "Duplicate tag keys"},
-		"get":             {ask(client.GetRole(t.Context(), &iam.GetRoleInput{RoleName: missing})), 404, "NoSuchEntity", "The role with name missing cannot be found."},
-		"delete":          {ask(client.DeleteRole(t.Context(), &iam.DeleteRoleInput{RoleName: missing})), 404, "NoSuchEntity", "missing"},
-		"tag":             {ask(client.TagRole(t.Context(), &iam.TagRoleInput{RoleName: missing, Tags: tags("a", "b")})), 404, "NoSuchEntity", "missing"},
-		"another account": {ask(w.iam(w.admin).GetRole(t.Context(), &iam.GetRoleInput{RoleName: aws.String("ocm-hub-1")})), 404, "NoSuchEntity", "ocm-hub-1"},
-		"get policy":      {ask(client.GetRolePolicy(t.Context(), &iam.GetRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity", "The role policy with name missing cannot be found."},
-		"delete policy":   {ask(client.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity", "role policy"},
-		"unknown action":  {ask(client.ListRoles(t.Context(), &iam.ListRolesInput{})), 400, "InvalidAction", "ListRoles"},
+		"exists": {create(func(in *iam.CreateRoleInput) {
+			in.RoleName = aws.String("Ocm-Hub-1")
+		}), 409, "EntityAlreadyExists", "Role with name Ocm-Hub-1 already exists."},
+		"name too long": {create(func(in *iam.CreateRoleInput) {
+			in.RoleName = aws.String(strings.Repeat("x", 65))
+		}), 400, "ValidationError", "'roleName'"},
+		"name": {create(func(in *iam.CreateRoleInput) {
+			in.RoleName = aws.String("a/b")
+		}), 400, "ValidationError", "'roleName'"},
+		"path": {create(func(in *iam.CreateRoleInput) {
+			in.Path = aws.String("x")
+		}), 400, "ValidationError", "'path'"},
+		"session": {create(func(in *iam.CreateRoleInput) {
+			in.MaxSessionDuration = aws.Int32(60)
+		}), 400, "ValidationError", "'maxSessionDuration'"},
+		"tags twice": {create(func(in *iam.CreateRoleInput) {
+			in.Tags = tags("a", "1", "A", "2")
+		}), 400, "InvalidInput", "Duplicate tag keys"},
+		"get": {ask(client.GetRole(t.Context(), &iam.GetRoleInput{RoleName: missing})), 404, "NoSuchEntity",
+			"The role with name missing cannot be found."},
+		"delete": {ask(client.DeleteRole(t.Context(), &iam.DeleteRoleInput{RoleName: missing})), 404, "NoSuchEntity",
+			"missing"},
+		"tag": {ask(client.TagRole(t.Context(), &iam.TagRoleInput{RoleName: missing, Tags: tags("a", "b")})), 404,
+			"NoSuchEntity", "missing"},
+		"another account": {ask(w.iam(w.admin).GetRole(t.Context(), &iam.GetRoleInput{RoleName: aws.String("ocm-hub-1")})),
+			404, "NoSuchEntity", "ocm-hub-1"},
+		"get policy": {
+			ask(client.GetRolePolicy(t.Context(),
+				&iam.GetRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity",
+			"The role policy with name missing cannot be found."},
+		"delete policy": {
+			ask(client.DeleteRolePolicy(t.Context(),
+				&iam.DeleteRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: missing})), 404, "NoSuchEntity",
+			"role policy"},
+		"unknown action": {ask(client.ListRoles(t.Context(), &iam.ListRolesInput{})), 400, "InvalidAction", "ListRoles"},
 	} {
 		t.Run(name, func(t *testing.T) { wantCode(t, tc.err, tc.status, tc.code, tc.message) })
 	}
@@ -251,29 +293,44 @@ func TestPoliciesThatAreMalformed(t *testing.T) {
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	statement := func(s string) string { return `{"Version":"2012-10-17","Statement":[` + s + `]}` }
 	for name, tc := range map[string]struct{ trust, identity, message string }{
-		"no JSON":              {"{", "{", "invalid Json"},
-		"unknown field":        {statement(`{"Effect":"Allow","Nope":1}`), statement(`{"Nope":1}`), "Syntax errors in policy."},
-		"version":              {`{"Version":"2020-01-01","Statement":[]}`, `{"Version":"x"}`, "Syntax errors"},
-		"no statement":         {statement(""), statement(""), "Syntax errors"},
-		"effect":               {statement(`{"Effect":"allow"}`), statement(`{}`), "Invalid effect"},
-		"no action":            {statement(`{"Effect":"Allow","Principal":"*"}`), statement(`{"Effect":"Allow","Resource":"*"}`), "must contain actions"},
-		"another action":       {trust: statement(`{"Effect":"Allow","Principal":"*","Action":"s3:Get"}`), message: "may only specify STS"},
-		"no principal":         {trust: statement(`{"Effect":"Allow","Action":"sts:AssumeRole"}`), message: "Missing required field Principal"},
-		"resource":             {trust: statement(`{"Effect":"Allow","Principal":"*","Action":"sts:AssumeRole","Resource":"*"}`), message: "prohibited field Resource"},
-		"unknown principal":    {trust: trustOf(agentRole), message: `Invalid principal in policy: "AWS":"` + agentRole + `"`},
-		"operator":             {trust: statement(`{"Effect":"Allow","Principal":"*","Action":"sts:AssumeRole","Condition":{"IpAddress":{"a":"b"}}}`), message: "does not imitate"},
-		"identity's principal": {identity: statement(`{"Effect":"Allow","Principal":"*","Action":"a:b","Resource":"*"}`), message: "should not specify a principal"},
-		"no resource":          {identity: statement(`{"Effect":"Allow","Action":"a:b"}`), message: "must contain resources"},
+		"no JSON": {"{", "{", "invalid Json"},
+		"unknown field": {statement(`{"Effect":"Allow","Nope":1}`), statement(`{"Nope":1}`),
+			"Syntax errors in policy."},
+		"version":      {`{"Version":"2020-01-01","Statement":[]}`, `{"Version":"x"}`, "Syntax errors"},
+		"no statement": {statement(""), statement(""), "Syntax errors"},
+		"effect":       {statement(`{"Effect":"allow"}`), statement(`{}`), "Invalid effect"},
+		"no action": {statement(`{"Effect":"Allow","Principal":"*"}`),
+			statement(`{"Effect":"Allow","Resource":"*"}`), "must contain actions"},
+		"another action": {trust: statement(`{"Effect":"Allow","Principal":"*","Action":"s3:Get"}`),
+			message: "may only specify STS"},
+		"no principal": {trust: statement(`{"Effect":"Allow","Action":"sts:AssumeRole"}`),
+			message: "Missing required field Principal"},
+		"resource": {
+			trust:   statement(`{"Effect":"Allow","Principal":"*","Action":"sts:AssumeRole","Resource":"*"}`),
+			message: "prohibited field Resource"},
+		"unknown principal": {trust: trustOf(agentRole),
+			message: `Invalid principal in policy: "AWS":"` + agentRole + `"`},
+		"operator": {
+			trust: statement(
+				`{"Effect":"Allow","Principal":"*","Action":"sts:AssumeRole","Condition":{"IpAddress":{"a":"b"}}}`),
+			message: "does not imitate"},
+		"identity's principal": {identity: statement(`{"Effect":"Allow","Principal":"*","Action":"a:b","Resource":"*"}`),
+			message: "should not specify a principal"},
+		"no resource": {identity: statement(`{"Effect":"Allow","Action":"a:b"}`), message: "must contain resources"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.trust != "" {
-				_, err := w.iam(w.hubAdmin).CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: aws.String("new"), AssumeRolePolicyDocument: &tc.trust})
+				_, err := w.iam(w.hubAdmin).CreateRole(t.Context(),
+					&iam.CreateRoleInput{RoleName: aws.String("new"), AssumeRolePolicyDocument: &tc.trust})
 				wantCode(t, err, 400, "MalformedPolicyDocument", tc.message)
-				_, err = w.iam(w.hubAdmin).UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyDocument: &tc.trust})
+				_, err = w.iam(w.hubAdmin).UpdateAssumeRolePolicy(t.Context(),
+					&iam.UpdateAssumeRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyDocument: &tc.trust})
 				wantCode(t, err, 400, "MalformedPolicyDocument", tc.message)
 			}
 			if tc.identity != "" {
-				_, err := w.iam(w.hubAdmin).PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: aws.String("p"), PolicyDocument: &tc.identity})
+				_, err := w.iam(w.hubAdmin).PutRolePolicy(t.Context(),
+					&iam.PutRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyName: aws.String("p"),
+						PolicyDocument: &tc.identity})
 				wantCode(t, err, 400, "MalformedPolicyDocument", tc.message)
 			}
 		})
@@ -283,7 +340,8 @@ func TestPoliciesThatAreMalformed(t *testing.T) {
 	}
 }
 
-// The trust policy, the tags of the caller's role and the caller's own policy must all agree.
+// The trust policy, the tags of the caller's role and the caller's own policy
+// must all agree.
 func TestAssumeRoleByPolicies(t *testing.T) {
 	good := []string{"cluster", "one", "hub", "h"}
 	for name, tc := range map[string]struct {
@@ -293,22 +351,26 @@ func TestAssumeRoleByPolicies(t *testing.T) {
 		deny     bool
 		ok       bool
 	}{
-		"all agree":            {good, trustOf(agentRole, good...), hubRole, false, true},
-		"more tags":            {append(good[:4:4], "a", "b"), trustOf(agentRole, good...), hubRole, false, true},
-		"another tag":          {[]string{"cluster", "two", "hub", "h"}, trustOf(agentRole, good...), hubRole, false, false},
-		"no tag":               {good[:2], trustOf(agentRole, good...), hubRole, false, false},
-		"no policy":            {good, trustOf(agentRole, good...), "", false, false},
-		"policy for another":   {good, trustOf(agentRole, good...), hubRole + "0", false, false},
-		"policy with a star":   {good, trustOf(agentRole, good...), "arn:aws:iam::" + hubAccount + ":role/ocm-hub-*", false, true},
-		"policy denies":        {good, trustOf(agentRole, good...), hubRole, true, false},
-		"account":              {good, trustOf("arn:aws:iam::"+account+":root", good...), hubRole, false, true},
-		"account's number":     {good, trustOf(account), hubRole, false, true},
-		"another account":      {good, trustOf("arn:aws:iam::" + hubAccount + ":root"), hubRole, false, false},
-		"session":              {good, trustOf("arn:aws:sts::" + account + ":assumed-role/agent/session"), hubRole, false, true},
-		"another session":      {good, trustOf("arn:aws:sts::" + account + ":assumed-role/agent/other"), hubRole, false, false},
-		"wildcard":             {good, anyone, hubRole, false, true},
-		"trust denies":         {good, strings.Replace(anyone, "Allow", "Deny", 1), hubRole, false, false},
-		"trust of web tokens":  {good, strings.Replace(anyone, "sts:AssumeRole", "sts:AssumeRoleWithWebIdentity", 1), hubRole, false, false},
+		"all agree":          {good, trustOf(agentRole, good...), hubRole, false, true},
+		"more tags":          {append(good[:4:4], "a", "b"), trustOf(agentRole, good...), hubRole, false, true},
+		"another tag":        {[]string{"cluster", "two", "hub", "h"}, trustOf(agentRole, good...), hubRole, false, false},
+		"no tag":             {good[:2], trustOf(agentRole, good...), hubRole, false, false},
+		"no policy":          {good, trustOf(agentRole, good...), "", false, false},
+		"policy for another": {good, trustOf(agentRole, good...), hubRole + "0", false, false},
+		"policy with a star": {good, trustOf(agentRole, good...), "arn:aws:iam::" + hubAccount + ":role/ocm-hub-*",
+			false, true},
+		"policy denies":    {good, trustOf(agentRole, good...), hubRole, true, false},
+		"account":          {good, trustOf("arn:aws:iam::"+account+":root", good...), hubRole, false, true},
+		"account's number": {good, trustOf(account), hubRole, false, true},
+		"another account":  {good, trustOf("arn:aws:iam::" + hubAccount + ":root"), hubRole, false, false},
+		"session": {good, trustOf("arn:aws:sts::" + account + ":assumed-role/agent/session"), hubRole,
+			false, true},
+		"another session": {good, trustOf("arn:aws:sts::" + account + ":assumed-role/agent/other"), hubRole,
+			false, false},
+		"wildcard":     {good, anyone, hubRole, false, true},
+		"trust denies": {good, strings.Replace(anyone, "Allow", "Deny", 1), hubRole, false, false},
+		"trust of web tokens": {good, strings.Replace(anyone, "sts:AssumeRole", "sts:AssumeRoleWithWebIdentity", 1), hubRole,
+			false, false},
 		"trust of all actions": {good, strings.Replace(anyone, "sts:AssumeRole", "STS:*", 1), hubRole, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -325,7 +387,8 @@ func TestAssumeRoleByPolicies(t *testing.T) {
 			if tc.ok && err != nil {
 				t.Error(err)
 			} else if !tc.ok {
-				wantCode(t, err, 403, "AccessDenied", "assumed-role/agent/session is not authorized to perform: sts:AssumeRole on resource: "+hubRole)
+				wantCode(t, err, 403, "AccessDenied",
+					"assumed-role/agent/session is not authorized to perform: sts:AssumeRole on resource: "+hubRole)
 			}
 		})
 	}
@@ -336,14 +399,16 @@ func TestSessionTagsBeforeRoleTags(t *testing.T) {
 	w := newHubEnvironment(t)
 	const tagger = "arn:aws:iam::" + account + ":role/tagger"
 	w.cloud.AWS().SetRole(tagger, cloudtest.Trust{Principals: []string{account}, TagSession: true})
-	if _, err := w.iam(w.admin).TagRole(t.Context(), &iam.TagRoleInput{RoleName: aws.String("tagger"), Tags: tags("cluster", "two")}); err != nil {
+	if _, err := w.iam(w.admin).TagRole(t.Context(),
+		&iam.TagRoleInput{RoleName: aws.String("tagger"), Tags: tags("cluster", "two")}); err != nil {
 		t.Fatal(err)
 	}
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", trustOf(tagger, "cluster", "one"))
 	for _, cluster := range []string{"one", "two"} {
 		key := "Cluster"
-		out, err := w.sts(w.admin).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: aws.String(tagger), RoleSessionName: aws.String("s1"),
-			Tags: []ststypes.Tag{{Key: &key, Value: &cluster}}})
+		out, err := w.sts(w.admin).AssumeRole(t.Context(),
+			&sts.AssumeRoleInput{RoleArn: aws.String(tagger), RoleSessionName: aws.String("s1"),
+				Tags: []ststypes.Tag{{Key: &key, Value: &cluster}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +422,8 @@ func TestSessionTagsBeforeRoleTags(t *testing.T) {
 	}
 }
 
-// Within an account, a trust policy that names the role suffices, and one that names the account does not.
+// Within an account, a trust policy that names the role suffices, and one that
+// names the account does not.
 func TestAssumeRoleWithinAnAccount(t *testing.T) {
 	w := newHubEnvironment(t)
 	creds := w.agent(t)
@@ -388,7 +454,8 @@ func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	trust := trustOf(agentRole)
-	if _, err := w.iam(w.hubAdmin).UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyDocument: &trust}); err != nil {
+	if _, err := w.iam(w.hubAdmin).UpdateAssumeRolePolicy(t.Context(),
+		&iam.UpdateAssumeRolePolicyInput{RoleName: aws.String("ocm-hub-1"), PolicyDocument: &trust}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = w.assume(t, creds, hubRole, "s1"); err != nil {
@@ -396,7 +463,8 @@ func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A role's own policies decide its calls, for the resources that the services document.
+// A role's own policies decide its calls, for the resources that the services
+// document.
 func TestPermissionsOfARole(t *testing.T) {
 	w := newHubEnvironment(t)
 	w.createRole(t, w.hubAdmin, "creator", trustOf(hubAccount))
@@ -405,14 +473,17 @@ func TestPermissionsOfARole(t *testing.T) {
 		t.Fatal(err)
 	}
 	create := func(name string, tags ...iamtypes.Tag) error {
-		_, err := w.iam(creds).CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(anyone), Tags: tags})
+		_, err := w.iam(creds).CreateRole(t.Context(),
+			&iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(anyone), Tags: tags})
 		return err
 	}
 	entry := func(tags map[string]string) error {
-		_, err := w.eks(creds).CreateAccessEntry(t.Context(), &eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole), Tags: tags})
+		_, err := w.eks(creds).CreateAccessEntry(t.Context(),
+			&eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole), Tags: tags})
 		return err
 	}
-	wantCode(t, create("ocm-hub-1"), 403, "AccessDenied", "iam:CreateRole on resource: role ocm-hub-1 because no identity-based policy allows the iam:CreateRole action")
+	wantCode(t, create("ocm-hub-1"), 403, "AccessDenied",
+		"iam:CreateRole on resource: role ocm-hub-1 because no identity-based policy allows the iam:CreateRole action")
 	w.putPolicy(t, w.hubAdmin, "creator", "Allow", "iam:CreateRole", "arn:aws:iam::"+hubAccount+":role/ocm-hub-*")
 	wantCode(t, create("admin"), 403, "AccessDenied", "iam:CreateRole")
 	wantCode(t, create("ocm-hub-1", tags("a", "b")...), 403, "AccessDenied", "iam:TagRole")
@@ -421,16 +492,19 @@ func TestPermissionsOfARole(t *testing.T) {
 	}
 	wantCode(t, entry(nil), 403, "AccessDeniedException", "eks:CreateAccessEntry on resource: "+hubCluster)
 	w.putPolicy(t, w.hubAdmin, "creator", "Allow", "eks:*AccessEntry", hubCluster)
-	wantCode(t, entry(map[string]string{"a": "b"}), 403, "AccessDeniedException", "eks:TagResource on resource: "+hubCluster)
+	wantCode(t, entry(map[string]string{"a": "b"}), 403, "AccessDeniedException",
+		"eks:TagResource on resource: "+hubCluster)
 	if err := entry(nil); err != nil {
 		t.Error(err)
 	}
 	remove := func() error {
-		_, err := w.eks(creds).DeleteAccessEntry(t.Context(), &eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+		_, err := w.eks(creds).DeleteAccessEntry(t.Context(),
+			&eks.DeleteAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 		return err
 	}
 	prefix := "arn:aws:eks:eu-central-1:" + hubAccount + ":access-entry/hub/"
-	wantCode(t, remove(), 403, "AccessDeniedException", "eks:DeleteAccessEntry on resource: "+prefix+"role/"+hubAccount+"/ocm-hub-1/*")
+	wantCode(t, remove(), 403, "AccessDeniedException",
+		"eks:DeleteAccessEntry on resource: "+prefix+"role/"+hubAccount+"/ocm-hub-1/*")
 	w.putPolicy(t, w.hubAdmin, "creator", "Allow", "eks:*AccessEntry", prefix+"*")
 	if err := remove(); err != nil {
 		t.Error(err)
@@ -441,7 +515,8 @@ func TestPermissionsOfARole(t *testing.T) {
 func TestConsistencyDelay(t *testing.T) {
 	w := newHubEnvironment(t)
 	entry := func() error {
-		_, err := w.eks(w.hubAdmin).CreateAccessEntry(t.Context(), &eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
+		_, err := w.eks(w.hubAdmin).CreateAccessEntry(t.Context(),
+			&eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 		return err
 	}
 	w.cloud.AWS().SetConsistencyDelay(0, 3)
@@ -450,7 +525,8 @@ func TestConsistencyDelay(t *testing.T) {
 	_, err := w.assume(t, w.admin, hubRole, "s1")
 	wantCode(t, err, 403, "AccessDenied", "")
 	trust := trustOf(hubRole)
-	_, err = w.iam(w.admin).CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: aws.String("second"), AssumeRolePolicyDocument: &trust})
+	_, err = w.iam(w.admin).CreateRole(t.Context(),
+		&iam.CreateRoleInput{RoleName: aws.String("second"), AssumeRolePolicyDocument: &trust})
 	wantCode(t, err, 400, "MalformedPolicyDocument", "Invalid principal")
 	if err := entry(); err != nil {
 		t.Error(err)

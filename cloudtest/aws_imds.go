@@ -11,7 +11,8 @@ import (
 // serveIMDS answers at http://169.254.169.254/metadata/.
 func (a *Azure) serveIMDS(w http.ResponseWriter, r *http.Request, host string) {
 	query := r.URL.Query()
-	call := Call{Service: "imds", Action: "token", Host: host, Parameters: map[string]string{"resource": query.Get("resource"), "client_id": query.Get("client_id")}}
+	call := Call{Service: "imds", Action: "token", Host: host,
+		Parameters: map[string]string{"resource": query.Get("resource"), "client_id": query.Get("client_id")}}
 	asked := r.Header.Get("Metadata") == "true"
 	if !asked {
 		call.Action = "probe"
@@ -47,13 +48,16 @@ func (a *Azure) serveIMDS(w http.ResponseWriter, r *http.Request, host string) {
 }
 
 // sendManagedToken writes numbers as strings, like the metadata service.
-func (a *Azure) sendManagedToken(w http.ResponseWriter, r *http.Request, fault *Fault, machine *azureTenantClient, resource string) {
+func (a *Azure) sendManagedToken(w http.ResponseWriter, r *http.Request, fault *Fault, machine *azureTenantClient,
+	resource string) {
 	const life = 24 * 60 * 60
 	expiry := a.cloud.time().Add(life * time.Second)
-	token := a.issue(AzureIdentity{Tenant: machine.tenant, ClientID: machine.clientID, Audience: resource, Expiration: expiry})
+	token := a.issue(AzureIdentity{Tenant: machine.tenant, ClientID: machine.clientID, Audience: resource,
+		Expiration: expiry})
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{
-		"access_token": token, "client_id": machine.clientID, "expires_in": strconv.Itoa(life), "ext_expires_in": strconv.Itoa(life),
-		"expires_on": strconv.FormatInt(expiry.Unix(), 10), "not_before": strconv.FormatInt(a.cloud.time().Unix(), 10),
+		"access_token": token, "client_id": machine.clientID, "expires_in": strconv.Itoa(life),
+		"ext_expires_in": strconv.Itoa(life),
+		"expires_on":     strconv.FormatInt(expiry.Unix(), 10), "not_before": strconv.FormatInt(a.cloud.time().Unix(), 10),
 		"resource": resource, "token_type": "Bearer",
 	})
 }

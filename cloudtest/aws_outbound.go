@@ -22,7 +22,8 @@ import (
 // outboundSuffix ends the hosts of the issuers of AWS accounts.
 const outboundSuffix = ".tokens.sts.global.api.aws"
 
-// outboundIssuer issues tokens of one account's roles and users for services outside of AWS. AWS.mu guards enabled.
+// outboundIssuer issues tokens of one account's roles and users for services
+// outside of AWS. AWS.mu guards enabled.
 type outboundIssuer struct {
 	url     string
 	enabled bool
@@ -94,7 +95,8 @@ func (i *outboundIssuer) sign(algorithm string, claims map[string]any) (string, 
 
 func isOutboundHost(host string) bool { return strings.HasSuffix(host, outboundSuffix) }
 
-// serveOutbound serves the documents of an issuer. Their calls are not counted, as those of Issuer.
+// serveOutbound serves the documents of an issuer. Their calls are not counted,
+// as those of Issuer.
 func (a *AWS) serveOutbound(w http.ResponseWriter, r *http.Request, host string) {
 	var found *outboundIssuer
 	a.mu.Lock()
@@ -130,9 +132,10 @@ type webIdentityRequest struct {
 	tags      map[string]string
 }
 
-// getWebIdentityToken requires the permission sts:GetWebIdentityToken, whose conditions may name
-// sts:IdentityTokenAudience and sts:SigningAlgorithm. Claims of organizations and of the machine are not imitated. As
-// at AWS, tokens do not get a role.
+// getWebIdentityToken requires the permission sts:GetWebIdentityToken, whose
+// conditions may name sts:IdentityTokenAudience and sts:SigningAlgorithm.
+// Claims of organizations and of the machine are not imitated. As at AWS,
+// tokens do not get a role.
 func (s *stsCall) getWebIdentityToken() (node, *awsError) {
 	if s.host == "sts.amazonaws.com" { // regional endpoints only
 		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s",

@@ -60,7 +60,8 @@ func getJSON(t *testing.T, cloud *cloudtest.Cloud, address string, into any) {
 	}
 }
 
-// An unmodified SDK client gets tokens that the published keys verify, with the claims of AWS.
+// An unmodified SDK client gets tokens that the published keys verify, with the
+// claims of AWS.
 func TestWebIdentityToken(t *testing.T) {
 	w := newEnvironment(t)
 	issuer := w.cloud.AWS().EnableOutboundFederation(account)
@@ -153,7 +154,8 @@ func TestWebIdentityTokenRefused(t *testing.T) {
 	}
 }
 
-// IAM enables federation for the account of the caller. AWS itself takes no such token for a role.
+// IAM enables federation for the account of the caller. AWS itself takes no
+// such token for a role.
 func TestOutboundFederationOfAnAccount(t *testing.T) {
 	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "admin")

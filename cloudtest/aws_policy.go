@@ -9,8 +9,10 @@ import (
 	"strings"
 )
 
-// policy is a trust policy or an identity policy of IAM. NotAction, NotResource, NotPrincipal, policy variables, and other
-// condition operators than those of conditionOperator are not imitated: a policy with them is malformed.
+// policy is a trust policy or an identity policy of IAM. NotAction,
+// NotResource, NotPrincipal, policy variables, and other condition operators
+// than those of conditionOperator are not imitated: a policy with them is
+// malformed.
 type policy struct {
 	Version, ID string
 	Statement   statements
@@ -110,7 +112,8 @@ func (s statement) problem() string {
 	return ""
 }
 
-// checkTrust and checkIdentity have the rules that differ between the two kinds of policy, with IAM's texts.
+// checkTrust and checkIdentity have the rules that differ between the two kinds
+// of policy, with IAM's texts.
 func checkTrust(s statement) (problem string) {
 	switch {
 	case len(s.Principal) == 0:
@@ -136,7 +139,8 @@ func checkIdentity(s statement) (problem string) {
 // access is a request of a principal.
 type access struct {
 	action, resource string
-	// names are the names of the principal, of the given kind. groups are names that include it, such as its account.
+	// names are the names of the principal, of the given kind. groups are names
+	// that include it, such as its account.
 	kind          string
 	names, groups []string
 	// context holds the condition keys, in lower case.
@@ -168,7 +172,8 @@ func (p policy) decide(a access) decision {
 	return result
 }
 
-// names reports how the statement names the principal. A statement of an identity policy applies to its owner.
+// names reports how the statement names the principal. A statement of an
+// identity policy applies to its owner.
 func (s statement) names(a access) decision {
 	within := func(names []string) bool {
 		return slices.ContainsFunc(s.Principal[a.kind], func(p string) bool { return slices.Contains(names, p) })
@@ -200,7 +205,8 @@ func (s statement) matches(a access) bool {
 	return true
 }
 
-// anyPair reports whether a wanted value fits a present one. An absent key fits nothing.
+// anyPair reports whether a wanted value fits a present one. An absent key fits
+// nothing.
 func anyPair(fits operator, wanted, there []string) bool {
 	return slices.ContainsFunc(wanted, func(w string) bool {
 		return slices.ContainsFunc(there, func(t string) bool { return fits(w, t) })

@@ -16,8 +16,8 @@ type withHeader struct {
 	cluster string
 }
 
-func (p withHeader) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time,
-	opts ...func(*v4.SignerOptions)) (string, http.Header, error) {
+func (p withHeader) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service,
+	region string, at time.Time, opts ...func(*v4.SignerOptions)) (string, http.Header, error) {
 	q := r.URL.Query()
 	q.Set("X-Amz-Expires", "900")
 	r.URL.RawQuery = q.Encode()

@@ -18,9 +18,11 @@ type role struct {
 	bound                map[string]string // unique IDs by ARN
 	tags                 map[string]string
 	policies             map[string]inlinePolicy
-	// open is set for roles of SetRole: without a policy, they may do everything.
+	// open is set for roles of SetRole: without a policy, they may do
+	// everything.
 	open bool
-	// visibleFrom and unseen are the rest of the delay until other services see the role.
+	// visibleFrom and unseen are the rest of the delay until other services see
+	// the role.
 	visibleFrom time.Time
 	unseen      int
 }
@@ -31,14 +33,16 @@ type inlinePolicy struct {
 }
 
 func newRole(arn string) *role {
-	return &role{arn: arn, id: "AROA" + randomName(17), maxSession: time.Hour, tags: map[string]string{}, policies: map[string]inlinePolicy{}}
+	return &role{arn: arn, id: "AROA" + randomName(17), maxSession: time.Hour, tags: map[string]string{},
+		policies: map[string]inlinePolicy{}}
 }
 
 func (r *role) name() string { return r.arn[strings.LastIndexByte(r.arn, '/')+1:] }
 
-// SetRole creates a role, arn:<partition>:iam::<account>:role/<name>, or replaces its trust policy. Unlike a role that is
-// created through the API of IAM, it may do everything until a policy is put on it, and its trust policy may name
-// principals that do not exist.
+// SetRole creates a role, arn:<partition>:iam::<account>:role/<name>, or
+// replaces its trust policy. Unlike a role that is created through the API of
+// IAM, it may do everything until a policy is put on it, and its trust policy
+// may name principals that do not exist.
 func (a *AWS) SetRole(arn string, trust Trust) {
 	now := a.cloud.time()
 	document := trust.document(arn)
@@ -55,8 +59,9 @@ func (a *AWS) SetRole(arn string, trust Trust) {
 	r.document, r.trust, r.bound, r.maxSession = string(document), parsed, nil, trust.maxSession()
 }
 
-// RemoveRole removes a role with its tags and policies. As in AWS, its sessions stay valid, but IAM, EKS and AssumeRole refuse
-// them. A later role of the same name is another role.
+// RemoveRole removes a role with its tags and policies. As in AWS, its sessions
+// stay valid, but IAM, EKS and AssumeRole refuse them. A later role of the same
+// name is another role.
 func (a *AWS) RemoveRole(arn string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,16 +75,19 @@ func (a *AWS) Roles() []string {
 	return slices.Sorted(maps.Keys(a.roles))
 }
 
-// SetConsistencyDelay hides roles that are created later through the API of IAM for a while. Meanwhile EKS refuses access
-// entries for them, STS refuses to assume them, and trust policies cannot name them. IAM itself shows them at once. A role
-// becomes visible after the delay on the cloud's clock and, after that, the given number of failed calls.
+// SetConsistencyDelay hides roles that are created later through the API of IAM
+// for a while. Meanwhile EKS refuses access entries for them, STS refuses to
+// assume them, and trust policies cannot name them. IAM itself shows them at
+// once. A role becomes visible after the delay on the cloud's clock and, after
+// that, the given number of failed calls.
 func (a *AWS) SetConsistencyDelay(delay time.Duration, calls int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delay, a.delayedCalls = delay, calls
 }
 
-// visible reports whether services other than IAM see the role. It counts as one of the failed calls. It needs the lock.
+// visible reports whether services other than IAM see the role. It counts as
+// one of the failed calls. It needs the lock.
 func (r *role) visible(now time.Time) bool {
 	if now.Before(r.visibleFrom) {
 		return false
@@ -104,8 +112,9 @@ func (a *AWS) principalID(arn string, now time.Time) (id string, ok bool) {
 	return "", false
 }
 
-// bind replaces the roles and users in a trust policy by their unique IDs, as IAM does when it stores the policy. The policy does
-// not trust a role that is deleted and created again. It needs the lock.
+// bind replaces the roles and users in a trust policy by their unique IDs, as
+// IAM does when it stores the policy. The policy does not trust a role that is
+// deleted and created again. It needs the lock.
 func (a *AWS) bind(p policy, now time.Time) (bound map[string]string, err *awsError) {
 	bound = map[string]string{}
 	for _, s := range p.Statement {
@@ -123,14 +132,16 @@ func (a *AWS) bind(p policy, now time.Time) (bound map[string]string, err *awsEr
 	return bound, nil
 }
 
-// isStandingPrincipal reports whether a principal is neither a role nor a user: the wildcard, an account, or a session.
+// isStandingPrincipal reports whether a principal is neither a role nor a user:
+// the wildcard, an account, or a session.
 func isStandingPrincipal(p string) bool {
 	parts := strings.SplitN(p, ":", 6)
 	return p == "*" || len(p) == 12 && !strings.Contains(p, ":") ||
 		len(parts) == 6 && (parts[5] == "root" || parts[2] == "sts" && strings.HasPrefix(parts[5], "assumed-role/"))
 }
 
-// shownDocument returns the trust policy, with unique IDs in place of deleted principals. It needs the lock.
+// shownDocument returns the trust policy, with unique IDs in place of deleted
+// principals. It needs the lock.
 func (a *AWS) shownDocument(r *role) string {
 	document := r.document
 	for arn, id := range r.bound {
@@ -141,7 +152,8 @@ func (a *AWS) shownDocument(r *role) string {
 	return document
 }
 
-// identityDecision evaluates Deny and the caller's own policies. Users may do everything.
+// identityDecision evaluates Deny and the caller's own policies. Users may do
+// everything.
 func (a *AWS) identityDecision(caller accessKey, wanted access) decision {
 	if a.isDenied(caller.Identity, wanted.action) {
 		return denied
@@ -170,9 +182,11 @@ func (a *AWS) authorized(caller accessKey, action, resource string) bool {
 	return a.identityDecision(caller, access{action: action, resource: resource, context: a.contextOf(caller)}) == allowed
 }
 
-// contextOf returns the condition keys of a caller. Session tags hide the tags of its role.
+// contextOf returns the condition keys of a caller. Session tags hide the tags
+// of its role.
 func (a *AWS) contextOf(caller accessKey) map[string][]string {
-	c := map[string][]string{"aws:principalaccount": {caller.account}, "aws:principalarn": {firstOf(caller.RoleARN, caller.ARN)}}
+	c := map[string][]string{"aws:principalaccount": {caller.account},
+		"aws:principalarn": {firstOf(caller.RoleARN, caller.ARN)}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var tags map[string]string

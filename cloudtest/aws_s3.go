@@ -16,16 +16,19 @@ import (
 
 // S3Bucket is a bucket of S3 or of a compatible service, such as MinIO.
 type S3Bucket struct {
-	// Account owns the bucket. Its principals need permissions as for other services: s3:GetObject, s3:PutObject, and s3:ListBucket,
-	// without which a missing object answers like a forbidden one.
+	// Account owns the bucket. Its principals need permissions as for other
+	// services: s3:GetObject, s3:PutObject, and s3:ListBucket, without which a
+	// missing object answers like a forbidden one.
 	Account string
 	// Region is the region that signatures name.
 	Region string
-	// Host is the host of a compatible service, with its port unless that is 443. Paths begin with the bucket there. Empty: S3.
+	// Host is the host of a compatible service, with its port unless that
+	// is 443. Paths begin with the bucket there. Empty: S3.
 	Host string
 	// Public lets anonymous requests read objects, as a bucket policy does.
 	Public bool
-	// Accounts are other accounts that the bucket policy trusts to read and write.
+	// Accounts are other accounts that the bucket policy trusts to read and
+	// write.
 	Accounts []string
 }
 
@@ -51,7 +54,8 @@ func (a *AWS) SetBucket(name string, bucket S3Bucket) {
 	a.buckets[name] = &s3Bucket{bucket, objects}
 }
 
-// isS3Host recognizes s3.<region>.<suffix>, <bucket>.s3.<region>.<suffix> and the hosts of compatible services.
+// isS3Host recognizes s3.<region>.<suffix>, <bucket>.s3.<region>.<suffix> and
+// the hosts of compatible services.
 func (a *AWS) isS3Host(host string) bool {
 	_, _, ok := s3Endpoint(host)
 	return ok || a.isOtherS3(host)
@@ -77,7 +81,8 @@ func s3Endpoint(host string) (bucket, region string, ok bool) {
 	return bucket, endpoint.Region, ok
 }
 
-// s3Request is a request for an object, with its bucket if that exists at the host.
+// s3Request is a request for an object, with its bucket if that exists at the
+// host.
 type s3Request struct {
 	*http.Request
 	name, key string
@@ -109,7 +114,8 @@ func (a *AWS) serveS3(w http.ResponseWriter, r *http.Request, host string) {
 	}
 	const maxObject = 2 << 20
 	q, err := a.readS3(r, host), error(nil)
-	action := map[string]string{http.MethodGet: "GetObject", http.MethodHead: "HeadObject", http.MethodPut: "PutObject"}[r.Method]
+	action := map[string]string{http.MethodGet: "GetObject", http.MethodHead: "HeadObject",
+		http.MethodPut: "PutObject"}[r.Method]
 	fault, ok := a.cloud.begin(w, r, Call{Service: "s3", Action: firstOf(action, r.Method+" "+r.URL.Path), Host: host,
 		Parameters: map[string]string{"Bucket": q.name, "Key": q.key}},
 		func(f Fault) { a.failS3(w, q, nil, &awsError{f.Status, f.Code, f.Message}) })
@@ -120,7 +126,8 @@ func (a *AWS) serveS3(w http.ResponseWriter, r *http.Request, host string) {
 		if !errors.As(err, new(*http.MaxBytesError)) {
 			panic(http.ErrAbortHandler)
 		}
-		a.failS3(w, q, fault, refuse(http.StatusBadRequest, "EntityTooLarge", "Your proposed upload exceeds the maximum allowed size"))
+		a.failS3(w, q, fault, refuse(http.StatusBadRequest, "EntityTooLarge",
+			"Your proposed upload exceeds the maximum allowed size"))
 		return
 	}
 	object, refused := a.answerS3(q, action)
@@ -169,11 +176,13 @@ func (q s3Request) checkConditions(object s3Object, exists bool) *awsError {
 	match, none := q.Header.Get("If-Match"), q.Header.Get("If-None-Match")
 	switch {
 	case none != "" && none != "*":
-		return refuse(http.StatusNotImplemented, "NotImplemented", "A header you provided implies functionality that is not implemented")
+		return refuse(http.StatusNotImplemented, "NotImplemented",
+			"A header you provided implies functionality that is not implemented")
 	case match != "" && !exists:
 		return noSuchKey()
 	case none != "" && exists, match != "" && match != object.header.Get("Etag"):
-		return refuse(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+		return refuse(http.StatusPreconditionFailed, "PreconditionFailed",
+			"At least one of the pre-conditions you specified did not hold")
 	}
 	return nil
 }
@@ -195,7 +204,8 @@ func (a *AWS) authorizeS3(q s3Request, action string) *awsError {
 	}
 	switch b := q.bucket; {
 	case action == "" || q.key == "":
-		return refuse(http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+		return refuse(http.StatusMethodNotAllowed, "MethodNotAllowed",
+			"The specified method is not allowed against this resource.")
 	case b == nil:
 		return refuse(http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist")
 	case b.Host == "" && q.region != b.Region:
@@ -233,13 +243,16 @@ func s3Denied() *awsError { return refuse(http.StatusForbidden, "AccessDenied", 
 func s3Refusal(err *awsError) *awsError {
 	switch {
 	case strings.Contains(err.message, "valid region"), err.code == "IncompleteSignature":
-		return refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed", "The authorization header is malformed; the region is wrong")
+		return refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed",
+			"The authorization header is malformed; the region is wrong")
 	case err.code == "InvalidClientTokenId":
-		return refuse(http.StatusForbidden, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
+		return refuse(http.StatusForbidden, "InvalidAccessKeyId",
+			"The AWS Access Key Id you provided does not exist in our records.")
 	case err.code == "ExpiredToken":
 		return refuse(http.StatusBadRequest, "ExpiredToken", "The provided token has expired.")
 	case strings.Contains(err.message, "Signature expired"), strings.Contains(err.message, "not yet current"):
-		return refuse(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
+		return refuse(http.StatusForbidden, "RequestTimeTooSkewed",
+			"The difference between the request time and the current time is too large.")
 	}
 	return err
 }

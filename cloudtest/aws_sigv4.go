@@ -22,7 +22,8 @@ const (
 	sigSkew      = 15 * time.Minute
 )
 
-// signature holds the parts of a signature, from the Authorization header or from the query.
+// signature holds the parts of a signature, from the Authorization header or
+// from the query.
 type signature struct {
 	credential, signedHeaders, value string
 	date, sessionToken               string
@@ -30,15 +31,16 @@ type signature struct {
 	presigned                        bool
 }
 
-// signedRequest is a request with the service and region that its signature must name.
+// signedRequest is a request with the service and region that its signature
+// must name.
 type signedRequest struct {
 	*http.Request
 	body            []byte
 	service, region string // an empty region stands for any
 }
 
-// authenticate verifies the request's signature (AWS Signature Version 4) and returns its key. Errors have the codes of the query
-// protocol.
+// authenticate verifies the request's signature (AWS Signature Version 4) and
+// returns its key. Errors have the codes of the query protocol.
 func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 	forbidden := func(code, format string, args ...any) (accessKey, *awsError) {
 		return accessKey{}, refuse(http.StatusForbidden, code, format, args...)
@@ -67,7 +69,8 @@ func (a *AWS) authenticate(r signedRequest) (accessKey, *awsError) {
 		return accessKey{}, e
 	}
 	if want := r.sign(sig, key.secret, scope); subtle.ConstantTimeCompare([]byte(want), []byte(sig.value)) != 1 {
-		return forbidden("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
+		return forbidden("SignatureDoesNotMatch",
+			"The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
 	}
 	return key, nil
 }
@@ -112,10 +115,12 @@ func checkDate(date, now time.Time, sig signature) *awsError {
 	format := func(t time.Time) string { return t.UTC().Format(sigDate) }
 	switch {
 	case now.After(date.Add(lifetime)):
-		return refuse(http.StatusForbidden, "SignatureDoesNotMatch", "Signature expired: %s is now earlier than %s (%s - %d min.)",
+		return refuse(http.StatusForbidden, "SignatureDoesNotMatch",
+			"Signature expired: %s is now earlier than %s (%s - %d min.)",
 			format(date), format(now.Add(-lifetime)), format(now), int(lifetime/time.Minute))
 	case date.After(now.Add(sigSkew)):
-		return refuse(http.StatusForbidden, "SignatureDoesNotMatch", "Signature not yet current: %s is still later than %s (%s + %d min.)",
+		return refuse(http.StatusForbidden, "SignatureDoesNotMatch",
+			"Signature not yet current: %s is still later than %s (%s + %d min.)",
 			format(date), format(now.Add(sigSkew)), format(now), int(sigSkew/time.Minute))
 	}
 	return nil
@@ -163,7 +168,8 @@ func (r signedRequest) sign(sig signature, secret string, scope []string) string
 	return signText(canonical, sig.date, secret, scope[1:])
 }
 
-// payloadHash is that of the body. S3 also accepts requests over TLS that leave it out.
+// payloadHash is that of the body. S3 also accepts requests over TLS that leave
+// it out.
 func (r signedRequest) payloadHash() string {
 	const unsigned = "UNSIGNED-PAYLOAD"
 	if r.service == "s3" && r.TLS != nil && r.Header.Get("X-Amz-Content-Sha256") == unsigned {
@@ -172,7 +178,8 @@ func (r signedRequest) payloadHash() string {
 	return hexSum(r.body)
 }
 
-// signText signs a canonical request. The scope is date, region, service and aws4_request.
+// signText signs a canonical request. The scope is date, region, service and
+// aws4_request.
 func signText(canonical, date, secret string, scope []string) string {
 	toSign := strings.Join([]string{sigAlgorithm, date, strings.Join(scope, "/"), hexSum([]byte(canonical))}, "\n")
 	key := []byte("AWS4" + secret)

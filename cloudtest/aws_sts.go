@@ -68,7 +68,8 @@ func (a *AWS) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
 		result, element("ResponseMetadata", "", element("RequestId", s.requestID()))))
 }
 
-// read reads the parameters from the body of a POST and from the URL of a GET, as STS does.
+// read reads the parameters from the body of a POST and from the URL of a GET,
+// as STS does.
 func (s *stsCall) read() *awsError {
 	switch s.r.Method {
 	case http.MethodGet:
@@ -89,8 +90,8 @@ func (s *stsCall) read() *awsError {
 	return nil
 }
 
-// readBody returns false for a request that is too large. A truncated request gets no answer: the stream is reset (RFC 9113,
-// section 8.1.1).
+// readBody returns false for a request that is too large. A truncated request
+// gets no answer: the stream is reset (RFC 9113, section 8.1.1).
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
@@ -124,7 +125,8 @@ func (s *stsCall) handle() (node, *awsError) {
 	case "GetCallerIdentity":
 		return s.getCallerIdentity()
 	default:
-		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action, stsVersion)
+		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s", action,
+			stsVersion)
 	}
 }
 
@@ -151,7 +153,8 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	if other && !s.form.Has("DurationSeconds") {
 		lifetime = claims.Expiry.Time().Sub(s.aws.cloud.time())
 	}
-	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject}, target, lifetime)
+	k := s.aws.newSession(Identity{RoleARN: arn, SessionName: s.form.Get("RoleSessionName"), Subject: claims.Subject},
+		target, lifetime)
 	if other {
 		return element("AssumeRoleWithWebIdentityResult", "",
 			element("AssumedRoleUser", "", element("Arn", ""), element("AssumeRoleId", "")),
@@ -161,12 +164,14 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 	return element("AssumeRoleWithWebIdentityResult", "",
 		element("Audience", claims.Audience[0]),
 		assumedRoleUser(k),
-		element("Provider", fmt.Sprintf("arn:aws:iam::%s:oidc-provider/%s", account, strings.TrimPrefix(claims.Issuer, "https://"))),
+		element("Provider", fmt.Sprintf("arn:aws:iam::%s:oidc-provider/%s", account,
+			strings.TrimPrefix(claims.Issuer, "https://"))),
 		credentials(k),
 		element("SubjectFromWebIdentityToken", claims.Subject)), nil
 }
 
-// webIdentity is the request of a token's owner. The OIDC provider is in the account of the role.
+// webIdentity is the request of a token's owner. The OIDC provider is in the
+// account of the role.
 func webIdentity(roleARN string, claims tokenClaims) access {
 	host := strings.TrimPrefix(claims.Issuer, "https://")
 	parts, key := strings.SplitN(roleARN, ":", 6), strings.ToLower(host)
@@ -182,7 +187,8 @@ func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 	}
 	token, claims, err := readToken(s.form.Get("WebIdentityToken"))
 	if err != nil {
-		return claims, invalid("The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)")
+		return claims,
+			invalid("The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)")
 	}
 	provider := s.aws.provider(account, claims.Issuer)
 	if provider == nil || isOutboundHost(claims.Issuer) {
@@ -192,7 +198,9 @@ func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 	case errors.Is(err, errSignature):
 		return claims, invalid("The web identity token provided could not be validated")
 	case err != nil:
-		return claims, invalid("Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements")
+		return claims,
+			invalid(
+				"Couldn't retrieve verification key from your identity provider,  please reference AssumeRoleWithWebIdentity documentation for requirements")
 	}
 	now := s.aws.cloud.time()
 	switch {
@@ -202,7 +210,8 @@ func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 		return claims, invalid("Missing a required claim: exp")
 	case !now.Before(claims.Expiry.Time()):
 		return claims, refuse(http.StatusBadRequest, "ExpiredTokenException",
-			"Token expired: current date/time %d must be before the expiration date/time %d", now.Unix(), claims.Expiry.Time().Unix())
+			"Token expired: current date/time %d must be before the expiration date/time %d", now.Unix(),
+			claims.Expiry.Time().Unix())
 	case !slices.ContainsFunc(claims.Audience, func(a string) bool { return slices.Contains(provider.clientIDs, a) }):
 		return claims, invalid("Incorrect token audience")
 	}
@@ -314,7 +323,8 @@ func (s *stsCall) send(fault *Fault, status int, document node) {
 	fault.send(s.w, s.r, s.aws.cloud.closing, status, body)
 }
 
-// requestID returns the same ID for the header and the body of one answer. The header has the spelling of STS.
+// requestID returns the same ID for the header and the body of one answer. The
+// header has the spelling of STS.
 func (s *stsCall) requestID() string {
 	if s.id == "" {
 		s.id = uuid.NewString()

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// validate checks the parameters that an action requires, and its duration, by the rules of the STS model.
+// validate checks the parameters that an action requires, and its duration, by
+// the rules of the STS model.
 func (s *stsCall) validate(required ...string) *awsError {
 	roles := `arn:[a-z-]+:iam::\d{12}:role/.+`
 	if s.aws.isOtherSTS(s.host) {
@@ -25,7 +26,8 @@ func (s *stsCall) validate(required ...string) *awsError {
 	for _, name := range required {
 		if s.form.Get(name) == "" {
 			return refuse(http.StatusBadRequest, "ValidationError",
-				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null", strings.ToLower(name[:1])+name[1:])
+				"1 validation error detected: Value null at '%s' failed to satisfy constraint: Member must not be null",
+				strings.ToLower(name[:1])+name[1:])
 		}
 		if err := s.checkLength(name, rules[name].pattern, rules[name].min, rules[name].max); err != nil {
 			return err

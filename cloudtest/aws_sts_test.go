@@ -46,11 +46,13 @@ func newEnvironment(t *testing.T) environment {
 	cloud := testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), audience)
 	cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	return environment{issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}
+	return environment{issuer, cloud,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}
 }
 
 func (w environment) sts(creds aws.CredentialsProvider, change ...func(*sts.Options)) *sts.Client {
-	return sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1}, change...)
+	return sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+		RetryMaxAttempts: 1}, change...)
 }
 
 func (w environment) token(t *testing.T, change func(claims map[string]any)) string {
@@ -66,8 +68,10 @@ func (w environment) token(t *testing.T, change func(claims map[string]any)) str
 	return token
 }
 
-func (w environment) exchange(ctx context.Context, token string, change ...func(*sts.AssumeRoleWithWebIdentityInput)) (*sts.AssumeRoleWithWebIdentityOutput, error) {
-	in := &sts.AssumeRoleWithWebIdentityInput{RoleArn: aws.String(roleARN), RoleSessionName: aws.String("session"), WebIdentityToken: &token}
+func (w environment) exchange(ctx context.Context, token string,
+	change ...func(*sts.AssumeRoleWithWebIdentityInput)) (*sts.AssumeRoleWithWebIdentityOutput, error) {
+	in := &sts.AssumeRoleWithWebIdentityInput{RoleArn: aws.String(roleARN), RoleSessionName: aws.String("session"),
+		WebIdentityToken: &token}
 	for _, c := range change {
 		c(in)
 	}
@@ -78,7 +82,8 @@ func (w environment) exchange(ctx context.Context, token string, change ...func(
 // A truncated request gets no answer: the connection ends.
 func TestRequestThatBreaksOff(t *testing.T) {
 	w := newEnvironment(t)
-	for host, target := range map[string]string{"sts.eu-central-1.amazonaws.com": "", "api.ecr.eu-central-1.amazonaws.com": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"} {
+	for host, target := range map[string]string{"sts.eu-central-1.amazonaws.com": "",
+		"api.ecr.eu-central-1.amazonaws.com": "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"} {
 		server, client := io.Pipe()
 		_ = client.CloseWithError(io.ErrUnexpectedEOF) // never fails
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+host+"/", server)
@@ -119,7 +124,8 @@ func TestExchangeAndUse(t *testing.T) {
 	c := out.Credentials
 	creds := credentials.NewStaticCredentialsProvider(*c.AccessKeyId, *c.SecretAccessKey, *c.SessionToken)
 	who, err := w.sts(creds).GetCallerIdentity(t.Context(), nil)
-	if err != nil || aws.ToString(who.Arn) != aws.ToString(out.AssumedRoleUser.Arn) || aws.ToString(who.Account) != account {
+	if err != nil || aws.ToString(who.Arn) != aws.ToString(out.AssumedRoleUser.Arn) ||
+		aws.ToString(who.Account) != account {
 		t.Errorf("GetCallerIdentity: %+v, %v", who, err)
 	}
 	if id, ok := w.cloud.AWS().Identity(*c.AccessKeyId); !ok || id.Subject != subject || id.RoleARN != roleARN {
@@ -129,7 +135,8 @@ func TestExchangeAndUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for url, want := range map[string]int{presigned.URL: 200, strings.Replace(presigned.URL, "Action=Get", "Action=get", 1): 400,
+	for url, want := range map[string]int{presigned.URL: 200,
+		strings.Replace(presigned.URL, "Action=Get", "Action=get", 1):     400,
 		strings.Replace(presigned.URL, "X-Amz-Date=2", "X-Amz-Date=1", 1): 403} {
 		if status, body, _ := send(t, w.cloud, http.MethodGet, url, ""); status != want {
 			t.Errorf("presigned: %d, want %d: %s", status, want, body)
@@ -151,7 +158,8 @@ func wantCode(t *testing.T, err error, status int, code, message string) {
 	if !errors.As(err, &api) || !errors.As(err, &response) {
 		t.Fatalf("got %v, want %s", err, code)
 	}
-	if api.ErrorCode() != code || response.HTTPStatusCode() != status || !strings.Contains(api.ErrorMessage(), message) || response.ServiceRequestID() == "" {
+	if api.ErrorCode() != code || response.HTTPStatusCode() != status || !strings.Contains(api.ErrorMessage(), message) ||
+		response.ServiceRequestID() == "" {
 		t.Errorf("got %d %s %q (request %q), want %d %s %q", response.HTTPStatusCode(), api.ErrorCode(), api.ErrorMessage(),
 			response.ServiceRequestID(), status, code, message)
 	}
@@ -167,17 +175,25 @@ func TestTokensThatAreRefused(t *testing.T) {
 		code    string
 		message string
 	}{
-		"another subject":     {set("sub", "system:serviceaccount:tenant-b:app"), nil, 403, "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity"},
-		"a longer subject":    {set("sub", subject+"-2"), nil, 403, "AccessDenied", ""},
-		"another audience":    {set("aud", []string{"vault"}), nil, 400, "InvalidIdentityToken", "Incorrect token audience"},
-		"no audience":         {func(c map[string]any) { delete(c, "aud") }, nil, 400, "InvalidIdentityToken", "Missing a required claim: aud"},
-		"another issuer":      {set("iss", "https://other.example"), nil, 400, "InvalidIdentityToken", "No OpenIDConnect provider found in your account for https://other.example"},
-		"issuer with a slash": {set("iss", "https://issuer.example/"), nil, 400, "InvalidIdentityToken", "No OpenIDConnect provider found"},
-		"expired":             {set("exp", time.Now().Add(-time.Minute).Unix()), nil, 400, "ExpiredTokenException", "Token expired: current date/time "},
+		"another subject": {set("sub", "system:serviceaccount:tenant-b:app"), nil, 403, "AccessDenied",
+			"Not authorized to perform sts:AssumeRoleWithWebIdentity"},
+		"a longer subject": {set("sub", subject+"-2"), nil, 403, "AccessDenied", ""},
+		"another audience": {set("aud", []string{"vault"}), nil, 400, "InvalidIdentityToken", "Incorrect token audience"},
+		"no audience": {func(c map[string]any) {
+			delete(c, "aud")
+		}, nil, 400, "InvalidIdentityToken", "Missing a required claim: aud"},
+		"another issuer": {set("iss", "https://other.example"), nil, 400, "InvalidIdentityToken",
+			"No OpenIDConnect provider found in your account for https://other.example"},
+		"issuer with a slash": {set("iss", "https://issuer.example/"), nil, 400, "InvalidIdentityToken",
+			"No OpenIDConnect provider found"},
+		"expired": {set("exp", time.Now().Add(-time.Minute).Unix()), nil, 400, "ExpiredTokenException",
+			"Token expired: current date/time "},
 		"tampered": {nil, func(s string) string {
 			return strings.Replace(s, s[len(s)-20:], strings.Repeat("A", 20), 1)
 		}, 400, "InvalidIdentityToken", "could not be validated"},
-		"not a JWT": {nil, func(string) string { return "opaque-access-token" }, 400, "InvalidIdentityToken", "not a valid JWT. (You may see this error if you sent an Access Token)"},
+		"not a JWT": {nil, func(string) string {
+			return "opaque-access-token"
+		}, 400, "InvalidIdentityToken", "not a valid JWT. (You may see this error if you sent an Access Token)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -227,12 +243,22 @@ func TestParameters(t *testing.T) {
 		change  func(*sts.AssumeRoleWithWebIdentityInput)
 		message string
 	}{
-		"long session name":  {func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleSessionName = aws.String(strings.Repeat("a", 65)) }, "less than or equal to 64"},
-		"short session name": {func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleSessionName = aws.String("a") }, "greater than or equal to 2"},
-		"session name":       {func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleSessionName = aws.String("a:b") }, "regular expression pattern"},
-		"role":               {func(in *sts.AssumeRoleWithWebIdentityInput) { in.RoleArn = aws.String("arn:aws:s3:::bucket-of-mine") }, "roleArn"},
-		"too long":           {func(in *sts.AssumeRoleWithWebIdentityInput) { in.DurationSeconds = aws.Int32(7200) }, "exceeds the MaxSessionDuration"},
-		"too short":          {func(in *sts.AssumeRoleWithWebIdentityInput) { in.DurationSeconds = aws.Int32(60) }, "900"},
+		"long session name": {func(in *sts.AssumeRoleWithWebIdentityInput) {
+			in.RoleSessionName = aws.String(strings.Repeat("a", 65))
+		}, "less than or equal to 64"},
+		"short session name": {func(in *sts.AssumeRoleWithWebIdentityInput) {
+			in.RoleSessionName = aws.String("a")
+		}, "greater than or equal to 2"},
+		"session name": {func(in *sts.AssumeRoleWithWebIdentityInput) {
+			in.RoleSessionName = aws.String("a:b")
+		}, "regular expression pattern"},
+		"role": {func(in *sts.AssumeRoleWithWebIdentityInput) {
+			in.RoleArn = aws.String("arn:aws:s3:::bucket-of-mine")
+		}, "roleArn"},
+		"too long": {func(in *sts.AssumeRoleWithWebIdentityInput) {
+			in.DurationSeconds = aws.Int32(7200)
+		}, "exceeds the MaxSessionDuration"},
+		"too short": {func(in *sts.AssumeRoleWithWebIdentityInput) { in.DurationSeconds = aws.Int32(60) }, "900"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.exchange(t.Context(), w.token(t, nil), tc.change)
@@ -245,16 +271,19 @@ func TestAssumeRole(t *testing.T) {
 	w := newEnvironment(t)
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	const second = "arn:aws:iam::210987654321:role/second"
-	w.cloud.AWS().SetRole(second, cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, ExternalID: "ext"})
+	w.cloud.AWS().SetRole(second,
+		cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, ExternalID: "ext"})
 	assume := func(c aws.CredentialsProvider, external string) (*sts.AssumeRoleOutput, error) {
-		return w.sts(c).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: aws.String(second), RoleSessionName: aws.String("s" + "2"), ExternalId: &external})
+		return w.sts(c).AssumeRole(t.Context(),
+			&sts.AssumeRoleInput{RoleArn: aws.String(second), RoleSessionName: aws.String("s" + "2"), ExternalId: &external})
 	}
 	out, err := assume(credentials.NewStaticCredentialsProvider(id, secret, ""), "ext")
 	if err != nil || aws.ToString(out.AssumedRoleUser.Arn) != "arn:aws:sts::210987654321:assumed-role/second/s2" {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	_, err = assume(credentials.NewStaticCredentialsProvider(id, secret, ""), "other")
-	wantCode(t, err, 403, "AccessDenied", "User: arn:aws:iam::123456789012:user/admin is not authorized to perform: sts:AssumeRole on resource: "+second)
+	wantCode(t, err, 403, "AccessDenied",
+		"User: arn:aws:iam::123456789012:user/admin is not authorized to perform: sts:AssumeRole on resource: "+second)
 	_, err = assume(credentials.NewStaticCredentialsProvider(id, secret+"x", ""), "ext")
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "The request signature we calculated does not match")
 	_, err = assume(credentials.NewStaticCredentialsProvider("AKIAUNKNOWN", secret, ""), "ext")
@@ -269,7 +298,8 @@ func TestAssumeRole(t *testing.T) {
 	_, err = assume(credentials.NewStaticCredentialsProvider(*c.AccessKeyId, *c.SecretAccessKey, *c.SessionToken), "ext")
 	wantCode(t, err, 403, "ExpiredToken", "")
 	w.cloud.SetClock(func() time.Time { return time.Now().Add(time.Hour) })
-	// The SDK corrects a clock that is wrong by signing again with the server's time; with one attempt it cannot.
+	// The SDK corrects a clock that is wrong by signing again with the server's
+	// time; with one attempt it cannot.
 	_, err = assume(credentials.NewStaticCredentialsProvider(id, secret, ""), "ext")
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "Signature expired: ")
 }
@@ -277,7 +307,8 @@ func TestAssumeRole(t *testing.T) {
 // The bytes of the answers are those of the service.
 func TestWireFormat(t *testing.T) {
 	w := newEnvironment(t)
-	base := "https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
+	base :=
+		"https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
 	status, body, _ := send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken="+
 		w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
 	id := body[strings.Index(body, "<RequestId>")+11 : strings.Index(body, "</RequestId>")]
@@ -294,7 +325,9 @@ func TestWireFormat(t *testing.T) {
 		t.Errorf("got %d %s", status, body)
 	}
 	_, body, _ = send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken=opaque", "", "Accept", "application/json")
-	if !strings.HasPrefix(body, `{"Error":{"Code":"InvalidIdentityToken","Message":"The ID Token provided is not a valid JWT.`) || !strings.Contains(body, `","Type":"Sender"},"RequestId":"`) {
+	if !strings.HasPrefix(body,
+		`{"Error":{"Code":"InvalidIdentityToken","Message":"The ID Token provided is not a valid JWT.`) ||
+		!strings.Contains(body, `","Type":"Sender"},"RequestId":"`) {
 		t.Errorf("JSON: %s", body)
 	}
 }
@@ -323,7 +356,8 @@ func TestFaults(t *testing.T) {
 // The API server in memory answers TokenRequests as the real one does.
 func TestTokenRequests(t *testing.T) {
 	w := newEnvironment(t)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod"}, Spec: corev1.PodSpec{ServiceAccountName: "other"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod"},
+		Spec: corev1.PodSpec{ServiceAccountName: "other"}}
 	c := w.issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, pod)
 	var sa corev1.ServiceAccount
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w.sa), &sa); err != nil || sa.UID == "" {
@@ -349,11 +383,18 @@ func TestTokenRequests(t *testing.T) {
 		is     func(error) bool
 		text   string
 	}{
-		"a minute":    {func(r *authenticationv1.TokenRequest) { r.Spec.ExpirationSeconds = seconds(60) }, apierrors.IsInvalid, `TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes`},
-		"another UID": {func(r *authenticationv1.TokenRequest) { r.UID = "x" }, apierrors.IsConflict, `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "app": the UID in the token request (x) does not match`},
+		"a minute": {func(r *authenticationv1.TokenRequest) {
+			r.Spec.ExpirationSeconds = seconds(60)
+		}, apierrors.IsInvalid,
+			`TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes`},
+		"another UID": {func(r *authenticationv1.TokenRequest) {
+			r.UID = "x"
+		}, apierrors.IsConflict,
+			`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "app": the UID in the token request (x) does not match`},
 		"foreign pod": {func(r *authenticationv1.TokenRequest) {
 			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}
-		}, apierrors.IsBadRequest, `cannot bind token for serviceaccount "app" to pod running with different serviceaccount name.`},
+		}, apierrors.IsBadRequest,
+			`cannot bind token for serviceaccount "app" to pod running with different serviceaccount name.`},
 	} {
 		if err := request(tc.change); !tc.is(err) || !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v", name, err)

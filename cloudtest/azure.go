@@ -71,7 +71,8 @@ type AzureRegistry struct {
 	Tenant string
 	// Pull are the client IDs of the identities that may pull.
 	Pull []string
-	// Handler serves authorized requests for /v2/ and below. Nil: an empty registry.
+	// Handler serves authorized requests for /v2/ and below. Nil: an empty
+	// registry.
 	Handler http.Handler
 }
 
@@ -79,24 +80,29 @@ type AzureRegistry struct {
 type AzureCluster struct {
 	// Tenant is the tenant of its subscription.
 	Tenant string
-	// Users are the client IDs of the identities that may read the cluster and list its user credential.
+	// Users are the client IDs of the identities that may read the cluster and
+	// list its user credential.
 	Users []string
 	// Addresses are the servers of its kubeconfigs, one each.
 	Addresses []string
-	// FQDN and PrivateFQDN are its names. Empty: the host of the first address, and none.
+	// FQDN and PrivateFQDN are its names. Empty: the host of the first address,
+	// and none.
 	FQDN, PrivateFQDN string
 	// CA is its certificate authority in PEM.
 	CA []byte
 	// WithoutEntra turns the integration with Microsoft Entra ID off.
 	WithoutEntra bool
-	// ProvisioningState is "Succeeded" if empty. A cluster in state "Creating" has no names and no kubeconfigs.
+	// ProvisioningState is "Succeeded" if empty. A cluster in state "Creating"
+	// has no names and no kubeconfigs.
 	ProvisioningState string
 }
 
 func newAzure(c *Cloud) *Azure {
-	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{}, issuers: map[string]*oidcProvider{},
+	return &Azure{cloud: c, environments: azurename.Clouds(), tenants: map[string]*azureTenant{},
+		issuers:    map[string]*oidcProvider{},
 		registries: map[string]AzureRegistry{}, clusters: map[string]AzureCluster{},
-		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{}, storage: map[string]map[string]*azureContainer{}}
+		repositories: map[string][]string{}, tokens: map[string]AzureIdentity{},
+		storage: map[string]map[string]*azureContainer{}}
 }
 
 func (a *Azure) services() []service {
@@ -109,8 +115,8 @@ func (a *Azure) services() []service {
 	}
 }
 
-// AddCloud adds a private cloud with two host names and the domain of its registries, without a dot before it. An empty domain
-// means no registries.
+// AddCloud adds a private cloud with two host names and the domain of its
+// registries, without a dot before it. An empty domain means no registries.
 func (a *Azure) AddCloud(authorityHost, resourceManagerHost, registrySuffix string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +125,8 @@ func (a *Azure) AddCloud(authorityHost, resourceManagerHost, registrySuffix stri
 		RegistrySuffix: registrySuffix})
 }
 
-// AddTenant adds a tenant to the cloud of an authority host. All of the names are its own: a GUID and domains.
+// AddTenant adds a tenant to the cloud of an authority host. All of the names
+// are its own: a GUID and domains.
 func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,10 +139,12 @@ func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	}
 }
 
-// AddResource registers resources in a tenant, which it creates if needed: other services of Azure, such as
-// https://database.windows.net, and APIs of the consumer, by their application ID URI or GUID. Entra refuses tokens for a resource
-// that its tenant lacks (AADSTS500011). Every tenant has Azure Resource Manager, Microsoft Graph, container registries, AKS, Azure
-// DevOps, Storage and Key Vault.
+// AddResource registers resources in a tenant, which it creates if needed:
+// other services of Azure, such as https://database.windows.net, and APIs of
+// the consumer, by their application ID URI or GUID. Entra refuses tokens for a
+// resource that its tenant lacks (AADSTS500011). Every tenant has Azure
+// Resource Manager, Microsoft Graph, container registries, AKS, Azure DevOps,
+// Storage and Key Vault.
 func (a *Azure) AddResource(tenant string, identifiers ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,8 +154,8 @@ func (a *Azure) AddResource(tenant string, identifiers ...string) {
 	}
 }
 
-// AddFederatedCredential adds a federated credential to an application or a managed identity, which it creates if needed,
-// as it does the tenant.
+// AddFederatedCredential adds a federated credential to an application or a
+// managed identity, which it creates if needed, as it does the tenant.
 func (a *Azure) AddFederatedCredential(tenant, clientID string, credential FederatedCredential) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +166,8 @@ func (a *Azure) AddFederatedCredential(tenant, clientID string, credential Feder
 	}
 }
 
-// RemoveFederatedCredentials takes all federated credentials from an identity, or creates one that has none.
+// RemoveFederatedCredentials takes all federated credentials from an identity,
+// or creates one that has none.
 func (a *Azure) RemoveFederatedCredentials(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,14 +181,16 @@ func (a *Azure) SetClientSecret(tenant, clientID, secret string) {
 	a.app(tenant, clientID).secret = secret
 }
 
-// SetClientCertificate registers a certificate with an RSA key with an application, which it creates if needed.
+// SetClientCertificate registers a certificate with an RSA key with an
+// application, which it creates if needed.
 func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.Certificate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.app(tenant, clientID).certificate = certificate
 }
 
-// SetManagedIdentity sets the identity of the machine, for which the metadata service issues tokens. Without one it refuses.
+// SetManagedIdentity sets the identity of the machine, for which the metadata
+// service issues tokens. Without one it refuses.
 func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,7 +198,8 @@ func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.machine = &azureTenantClient{tenant, clientID}
 }
 
-// SetRegistry creates or replaces the registry at a login server, such as example.azurecr.io.
+// SetRegistry creates or replaces the registry at a login server, such as
+// example.azurecr.io.
 func (a *Azure) SetRegistry(host string, registry AzureRegistry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,16 +213,18 @@ func (a *Azure) SetCluster(id string, cluster AzureCluster) {
 	a.clusters[strings.ToLower(id)] = cluster
 }
 
-// SetGitRepository creates or replaces a repository, <organization>/<project>/_git/<name>, that the identities with the
-// given client IDs may read.
+// SetGitRepository creates or replaces a repository,
+// <organization>/<project>/_git/<name>, that the identities with the given
+// client IDs may read.
 func (a *Azure) SetGitRepository(path string, readers ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.repositories[path] = slices.Clone(readers)
 }
 
-// Identity returns the identity behind an access token, or behind a registry's refresh token. It is false for a token that the
-// cloud did not issue, or that has expired.
+// Identity returns the identity behind an access token, or behind a registry's
+// refresh token. It is false for a token that the cloud did not issue, or that
+// has expired.
 func (a *Azure) Identity(token string) (AzureIdentity, bool) {
 	now := a.cloud.time()
 	a.mu.Lock()

@@ -60,7 +60,8 @@ func (a *Azure) serveRegistry(w http.ResponseWriter, r *http.Request, host strin
 	registry, known := a.registries[host]
 	a.mu.Unlock()
 	if !known {
-		a.sendJSON(w, r, fault, http.StatusNotFound, acrError{[]acrErrorItem{{Code: "NAME_UNKNOWN", Message: "the registry does not exist"}}})
+		a.sendJSON(w, r, fault, http.StatusNotFound,
+			acrError{[]acrErrorItem{{Code: "NAME_UNKNOWN", Message: "the registry does not exist"}}})
 		return
 	}
 	switch call.Action {
@@ -79,8 +80,10 @@ func (a *Azure) unauthorized(w http.ResponseWriter, r *http.Request, fault *Faul
 	a.sendJSON(w, r, fault, http.StatusUnauthorized, acrError{[]acrErrorItem{{"UNAUTHORIZED", acrAdvice, detail}}})
 }
 
-// exchangeForRegistry accepts access tokens of Entra for registries and for Azure Resource Manager.
-func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string, registry AzureRegistry, form url.Values) {
+// exchangeForRegistry accepts access tokens of Entra for registries and for
+// Azure Resource Manager.
+func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string,
+	registry AzureRegistry, form url.Values) {
 	audiences := []string{azurename.RegistryAudience}
 	a.mu.Lock()
 	for _, e := range a.environments {
@@ -101,7 +104,8 @@ func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, faul
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{"refresh_token": a.issueRefreshToken(identity)})
 }
 
-// tokenOfRegistry accepts a refresh token as a parameter or as the password of its user.
+// tokenOfRegistry accepts a refresh token as a parameter or as the password of
+// its user.
 func (a *Azure) tokenOfRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string, form url.Values) {
 	refresh := form.Get("refresh_token")
 	if user, password, ok := r.BasicAuth(); ok && user == acrUser {
@@ -116,7 +120,8 @@ func (a *Azure) tokenOfRegistry(w http.ResponseWriter, r *http.Request, fault *F
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{"access_token": a.issue(identity)})
 }
 
-func (a *Azure) registryContent(w http.ResponseWriter, r *http.Request, fault *Fault, host string, registry AzureRegistry) {
+func (a *Azure) registryContent(w http.ResponseWriter, r *http.Request, fault *Fault, host string,
+	registry AzureRegistry) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	if _, ok := a.bearer(bearerOf(r), "access "+host); !ok {
 		challenge := fmt.Sprintf(`Bearer realm="https://%s/oauth2/token",service=%q`, host, host)

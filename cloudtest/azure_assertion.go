@@ -15,10 +15,12 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// assertion checks a JWT: one of an issuer that the application trusts, or one signed with its certificate.
+// assertion checks a JWT: one of an issuer that the application trusts, or one
+// signed with its certificate.
 func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdentity, *entraRefusal) {
 	malformed := refuseEntra(http.StatusBadRequest, "invalid_request", 50027, "JWT token is invalid or malformed.")
-	token, err := jwt.ParseSigned(e.form.Get("client_assertion"), []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.RS384, jose.RS512})
+	token, err := jwt.ParseSigned(e.form.Get("client_assertion"),
+		[]jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.RS384, jose.RS512})
 	if err != nil {
 		return identity, malformed
 	}
@@ -46,7 +48,8 @@ func (e *entraCall) trust(claims tokenClaims, app *azureApp) *entraRefusal {
 	return e.federation(claims, app)
 }
 
-// federation looks for the federated credential. Its refusal names the first part that none has.
+// federation looks for the federated credential. Its refusal names the first
+// part that none has.
 func (e *entraCall) federation(claims tokenClaims, app *azureApp) *entraRefusal {
 	const advice = "Please check your federated identity credential Subject, Audience and Issuer against the presented assertion. https://docs.microsoft.com/en-us/azure/active-directory/develop/workload-identity-federation"
 	audience := ""
@@ -67,7 +70,8 @@ func (e *entraCall) federation(claims tokenClaims, app *azureApp) *entraRefusal 
 	}
 	switch {
 	case len(left) == 0:
-		return refuseEntra(http.StatusUnauthorized, "invalid_client", 70025, "The client '%s' has no configured federated identity credentials.", app.clientID)
+		return refuseEntra(http.StatusUnauthorized, "invalid_client", 70025,
+			"The client '%s' has no configured federated identity credentials.", app.clientID)
 	case !keep(func(f FederatedCredential) bool { return f.Issuer == claims.Issuer }):
 		return refuse(700211, "issuer", claims.Issuer)
 	case !keep(func(f FederatedCredential) bool { return strings.EqualFold(f.Subject, claims.Subject) }):
@@ -82,7 +86,8 @@ func (e *entraCall) federation(claims tokenClaims, app *azureApp) *entraRefusal 
 }
 
 func (e *entraCall) signature(token *jwt.JSONWebToken, claims tokenClaims) *entraRefusal {
-	unreachable := refuseEntra(http.StatusBadRequest, "invalid_request", 90061, "Request to External OIDC endpoint failed.")
+	unreachable := refuseEntra(http.StatusBadRequest, "invalid_request", 90061,
+		"Request to External OIDC endpoint failed.")
 	e.azure.mu.Lock()
 	issuer := e.azure.issuers[claims.Issuer]
 	e.azure.mu.Unlock()
@@ -94,7 +99,8 @@ func (e *entraCall) signature(token *jwt.JSONWebToken, claims tokenClaims) *entr
 	case err == nil:
 		return nil
 	case errors.Is(err, errSignature):
-		return refuseEntra(http.StatusUnauthorized, "invalid_client", 50013, "Assertion failed signature validation. [Reason - The signature is not valid.]")
+		return refuseEntra(http.StatusUnauthorized, "invalid_client", 50013,
+			"Assertion failed signature validation. [Reason - The signature is not valid.]")
 	case !errors.Is(err, errKeys) || err != errKeys: //nolint:errorlint // bare: the issuer was reached
 		return unreachable
 	}
@@ -135,7 +141,8 @@ func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app
 	if app.certificate == nil {
 		return unknown
 	}
-	long, short := sha256.Sum256(app.certificate.Raw), sha1.Sum(app.certificate.Raw) //nolint:gosec // x5t is defined with it
+	long, short := sha256.Sum256(app.certificate.Raw),
+		sha1.Sum(app.certificate.Raw) //nolint:gosec // x5t is defined with it
 	encode := base64.RawURLEncoding.EncodeToString
 	key, ok := app.certificate.PublicKey.(*rsa.PublicKey)
 	// Clients use either alphabet of base64.
@@ -145,7 +152,8 @@ func (e *entraCall) certificate(token *jwt.JSONWebToken, claims tokenClaims, app
 	}
 	if token.Claims(key, &tokenClaims{}) != nil || claims.Subject != app.clientID ||
 		!slices.Contains(claims.Audience, "https://"+e.host+"/"+e.tenant+"/oauth2/v2.0/token") {
-		return refuseEntra(http.StatusUnauthorized, "invalid_client", 50013, "Assertion failed signature validation. [Reason - The signature is not valid.]")
+		return refuseEntra(http.StatusUnauthorized, "invalid_client", 50013,
+			"Assertion failed signature validation. [Reason - The signature is not valid.]")
 	}
 	return e.validity(claims)
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// AzureContainer is a container of Azure Blob Storage. The container $web is also the static website of its account, which anonymous
-// requests read at <account>.z1.web.core.windows.net.
+// AzureContainer is a container of Azure Blob Storage. The container $web is
+// also the static website of its account, which anonymous requests read at
+// <account>.z1.web.core.windows.net.
 type AzureContainer struct {
 	// Tenant is that of the storage account.
 	Tenant string
-	// Writers are the client IDs of the identities that may read and write blobs (Storage Blob Data Contributor).
+	// Writers are the client IDs of the identities that may read and write
+	// blobs (Storage Blob Data Contributor).
 	Writers []string
 }
 
@@ -46,7 +48,8 @@ func (a *Azure) SetContainer(account, name string, container AzureContainer) {
 	a.storage[account][name] = &azureContainer{container, blobs}
 }
 
-// storageAccount returns the account behind a host, which has to exist, and whether the host is its website.
+// storageAccount returns the account behind a host, which has to exist, and
+// whether the host is its website.
 func (a *Azure) storageAccount(host string) (account string, website bool) {
 	account, domain, _ := strings.Cut(host, ".")
 	a.mu.Lock()
@@ -77,7 +80,8 @@ type blobError struct {
 	code, message string
 }
 
-// serveBlobs is the REST API of Blob storage with Get Blob and Put Blob, for bearer tokens.
+// serveBlobs is the REST API of Blob storage with Get Blob and Put Blob, for
+// bearer tokens.
 func (a *Azure) serveBlobs(w http.ResponseWriter, r *http.Request, host string) {
 	const maxBlob = 2 << 20
 	account, website := a.storageAccount(host)
@@ -116,12 +120,14 @@ func (a *Azure) authorizeBlob(r *http.Request, c *azureContainer, website bool) 
 	identity, ok := a.bearer(bearerOf(r), azurename.StorageAudience)
 	switch {
 	case website || r.Method != http.MethodGet && r.Method != http.MethodPut:
-		return &blobError{http.StatusMethodNotAllowed, "UnsupportedHttpVerb", "The resource doesn't support specified Http Verb."}
+		return &blobError{http.StatusMethodNotAllowed, "UnsupportedHttpVerb",
+			"The resource doesn't support specified Http Verb."}
 	case !ok || r.Header.Get("X-Ms-Version") < oldest || c != nil && !a.sameTenant(identity.Tenant, c.Tenant):
-		return &blobError{http.StatusUnauthorized, "InvalidAuthenticationInfo", "Server failed to authenticate the request. " +
-			"Please refer to the information in the www-authenticate header."}
+		return &blobError{http.StatusUnauthorized, "InvalidAuthenticationInfo",
+			"Server failed to authenticate the request. " + "Please refer to the information in the www-authenticate header."}
 	case c != nil && !oneOf(c.Writers, identity.ClientID):
-		return &blobError{http.StatusForbidden, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation using this permission."}
+		return &blobError{http.StatusForbidden, "AuthorizationPermissionMismatch",
+			"This request is not authorized to perform this operation using this permission."}
 	}
 	return missingContainer(c)
 }
@@ -133,7 +139,8 @@ func missingContainer(c *azureContainer) *blobError {
 	return nil
 }
 
-func (a *Azure) answerBlob(w http.ResponseWriter, r *http.Request, fault *Fault, c *azureContainer, name string, body []byte) *blobError {
+func (a *Azure) answerBlob(w http.ResponseWriter, r *http.Request, fault *Fault, c *azureContainer, name string,
+	body []byte) *blobError {
 	a.mu.Lock()
 	blob, exists := c.blobs[name]
 	if r.Method == http.MethodGet {
@@ -149,8 +156,9 @@ func (a *Azure) answerBlob(w http.ResponseWriter, r *http.Request, fault *Fault,
 	etag := `"0x` + strings.ToUpper(hexSum([]byte(uuid.NewString()))[:15]) + `"` // a new one for every write
 	refused := checkBlob(r, blob, exists)
 	if refused == nil {
-		c.blobs[name] = azureBlob{body, http.Header{"Etag": {etag}, "Cache-Control": slices.Clone(r.Header["X-Ms-Blob-Cache-Control"]),
-			"Content-Type": {firstOf(r.Header.Get("X-Ms-Blob-Content-Type"), "application/octet-stream")}}}
+		c.blobs[name] = azureBlob{body,
+			http.Header{"Etag": {etag}, "Cache-Control": slices.Clone(r.Header["X-Ms-Blob-Cache-Control"]),
+				"Content-Type": {firstOf(r.Header.Get("X-Ms-Blob-Content-Type"), "application/octet-stream")}}}
 	}
 	a.mu.Unlock()
 	if refused != nil {
@@ -167,11 +175,13 @@ func checkBlob(r *http.Request, blob azureBlob, exists bool) *blobError {
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	switch {
 	case r.Header.Get("X-Ms-Blob-Type") != "BlockBlob":
-		return &blobError{http.StatusBadRequest, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified."}
+		return &blobError{http.StatusBadRequest, "MissingRequiredHeader",
+			"An HTTP header that's mandatory for this request is not specified."}
 	case none == "*" && exists:
 		return &blobError{http.StatusConflict, "BlobAlreadyExists", "The specified blob already exists."}
 	case match != "" && (!exists || match != blob.header.Get("Etag")):
-		return &blobError{http.StatusPreconditionFailed, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."}
+		return &blobError{http.StatusPreconditionFailed, "ConditionNotMet",
+			"The condition specified using HTTP conditional header(s) is not met."}
 	}
 	return nil
 }
@@ -190,7 +200,8 @@ func (a *Azure) failBlob(w http.ResponseWriter, r *http.Request, fault *Fault, e
 	w.Header().Set("x-ms-error-code", err.code)
 	w.Header().Set("Content-Type", "application/xml")
 	if err.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer authorization_uri=https://login.microsoftonline.com/common/oauth2/authorize resource_id=https://storage.azure.com`)
+		w.Header().Set("WWW-Authenticate",
+			`Bearer authorization_uri=https://login.microsoftonline.com/common/oauth2/authorize resource_id=https://storage.azure.com`)
 	}
 	fault.send(w, r, a.cloud.closing, err.status, append([]byte(xml.Header), body...))
 }

@@ -80,7 +80,8 @@ func (a *Azure) serveEntraBehind(proxy *AKSTokenProxy, w http.ResponseWriter, r 
 	}
 }
 
-// faultRefusal uses Code as the value of error, and the number in a Message that begins with AADSTS.
+// faultRefusal uses Code as the value of error, and the number in a Message
+// that begins with AADSTS.
 func faultRefusal(f Fault) *entraRefusal {
 	e := &entraRefusal{status: f.Status, kind: f.Code, text: f.Message}
 	if rest, ok := strings.CutPrefix(f.Message, "AADSTS"); ok {
@@ -96,7 +97,8 @@ func (e *entraCall) fail(fault *Fault, refusal *entraRefusal) {
 	e.w.Header().Set("x-ms-request-id", trace)
 	description := refusal.text
 	if refusal.number != 0 {
-		description = fmt.Sprintf("AADSTS%d: %s Trace ID: %s Correlation ID: %s Timestamp: %s", refusal.number, refusal.text, trace, correlation, stamp)
+		description = fmt.Sprintf("AADSTS%d: %s Trace ID: %s Correlation ID: %s Timestamp: %s", refusal.number, refusal.text,
+			trace, correlation, stamp)
 	}
 	e.azure.sendJSON(e.w, e.r, fault, refusal.status, struct {
 		Kind        string `json:"error"`
@@ -134,8 +136,10 @@ func (e *entraCall) configuration(fault *Fault) {
 	}
 	base := "https://" + e.host + "/" + e.tenant
 	e.azure.sendJSON(e.w, e.r, fault, http.StatusOK, map[string]any{
-		"issuer": base + "/v2.0", "token_endpoint": base + "/oauth2/v2.0/token", "authorization_endpoint": base + "/oauth2/v2.0/authorize",
-		"jwks_uri": base + "/discovery/v2.0/keys", "token_endpoint_auth_methods_supported": []string{"client_secret_post", "private_key_jwt"},
+		"issuer": base + "/v2.0", "token_endpoint": base + "/oauth2/v2.0/token",
+		"authorization_endpoint":                base + "/oauth2/v2.0/authorize",
+		"jwks_uri":                              base + "/discovery/v2.0/keys",
+		"token_endpoint_auth_methods_supported": []string{"client_secret_post", "private_key_jwt"},
 	})
 }
 
@@ -191,7 +195,8 @@ func (a *Azure) resource(tenantName, name string) (string, *entraRefusal) {
 	tenant := a.tenant(tenantName)
 	environment := a.at(tenant.authority)
 	trimmed := strings.TrimSuffix(name, "/")
-	if slices.Contains([]string{environment.ManagementAudience, "https://" + environment.ManagementHost, azurename.RegistryAudience,
+	if slices.Contains([]string{environment.ManagementAudience, "https://" + environment.ManagementHost,
+		azurename.RegistryAudience,
 		azurename.ClusterAudience, azurename.DevOpsAudience, azurename.StorageAudience, "https://vault.azure.net",
 		"https://" + environment.GraphHost}, trimmed) || slices.Contains(tenant.resources, trimmed) {
 		return trimmed, nil
@@ -204,7 +209,8 @@ func (a *Azure) resource(tenantName, name string) (string, *entraRefusal) {
 func (e *entraCall) authenticate(tenant *azureTenant) (AzureIdentity, *entraRefusal) {
 	clientID := e.form.Get("client_id")
 	if grant := e.form.Get("grant_type"); grant != "client_credentials" {
-		return AzureIdentity{}, refuseEntra(http.StatusBadRequest, "unsupported_grant_type", 70003, "The app requested an unsupported grant type '%s'.", grant)
+		return AzureIdentity{}, refuseEntra(http.StatusBadRequest, "unsupported_grant_type", 70003,
+			"The app requested an unsupported grant type '%s'.", grant)
 	}
 	e.azure.mu.Lock()
 	var app azureApp
@@ -226,7 +232,8 @@ func (e *entraCall) authenticate(tenant *azureTenant) (AzureIdentity, *entraRefu
 		}
 		return identity, nil
 	}
-	if e.form.Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" || e.form.Get("client_assertion") == "" {
+	if e.form.Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" ||
+		e.form.Get("client_assertion") == "" {
 		return identity, refuseEntra(http.StatusUnauthorized, "invalid_client", 7000218,
 			"The request body must contain the following parameter: 'client_assertion' or 'client_secret'.")
 	}

@@ -51,10 +51,12 @@ func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string
 	identity, ok := a.bearer(bearerOf(r), a.managementAudiences(host)...)
 	switch {
 	case !ok:
-		w.Header().Set("Www-Authenticate", `Bearer authorization_uri="https://login.microsoftonline.com/", error="invalid_token", error_description="The access token is invalid."`)
+		w.Header().Set("Www-Authenticate",
+			`Bearer authorization_uri="https://login.microsoftonline.com/", error="invalid_token", error_description="The access token is invalid."`)
 		c.fail(http.StatusUnauthorized, "InvalidAuthenticationToken", "The access token is invalid.")
 	case r.URL.Query().Get("api-version") == "":
-		c.fail(http.StatusBadRequest, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		c.fail(http.StatusBadRequest, "MissingApiVersionParameter",
+			"The api-version query parameter (?api-version=) is required for all requests.")
 	case known && !a.sameTenant(identity.Tenant, cluster.Tenant):
 		c.fail(http.StatusUnauthorized, "InvalidAuthenticationTokenTenant",
 			"The access token is from the wrong issuer 'https://sts.windows.net/%s/'. It must match the tenant 'https://sts.windows.net/%s/' associated with this subscription. Please use the authority (URL) 'https://login.windows.net/%s' to get the token.", identity.Tenant, cluster.Tenant, cluster.Tenant)
@@ -68,7 +70,8 @@ func (a *Azure) serveManager(w http.ResponseWriter, r *http.Request, host string
 			identity.ClientID, a.objectID(identity), action, path)
 	case !known:
 		name := path[strings.LastIndexByte(path, '/')+1:]
-		c.fail(http.StatusNotFound, "ResourceNotFound", "The Resource 'Microsoft.ContainerService/managedClusters/%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", name)
+		c.fail(http.StatusNotFound, "ResourceNotFound",
+			"The Resource 'Microsoft.ContainerService/managedClusters/%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", name)
 	case list && r.Method == http.MethodPost:
 		c.answer(map[string]any{"kubeconfigs": cluster.kubeconfigs()})
 	case !list && r.Method == http.MethodGet:
@@ -86,9 +89,11 @@ func (a *Azure) objectID(identity AzureIdentity) string {
 
 func (c AzureCluster) creating() bool { return strings.EqualFold(c.ProvisioningState, "Creating") }
 
-// resource is the managed cluster, reduced to the properties that clients need to reach it.
+// resource is the managed cluster, reduced to the properties that clients need
+// to reach it.
 func (c AzureCluster) resource(id string) map[string]any {
-	properties := map[string]any{"provisioningState": firstOf(c.ProvisioningState, "Succeeded"), "powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
+	properties := map[string]any{"provisioningState": firstOf(c.ProvisioningState, "Succeeded"),
+		"powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
 	if !c.WithoutEntra {
 		properties["aadProfile"] = map[string]any{"managed": true, "enableAzureRBAC": true, "tenantID": c.Tenant}
 	}
@@ -105,7 +110,8 @@ func (c AzureCluster) resource(id string) map[string]any {
 		}
 	}
 	name := id[strings.LastIndexByte(id, '/')+1:]
-	return map[string]any{"id": id, "location": "westeurope", "name": name, "type": "Microsoft.ContainerService/ManagedClusters", "properties": properties}
+	return map[string]any{"id": id, "location": "westeurope", "name": name,
+		"type": "Microsoft.ContainerService/ManagedClusters", "properties": properties}
 }
 
 type kubeconfigResult struct {
@@ -113,7 +119,8 @@ type kubeconfigResult struct {
 	Value []byte `json:"value"`
 }
 
-// kubeconfigs are those of a cluster with Microsoft Entra integration: they name a command instead of a credential.
+// kubeconfigs are those of a cluster with Microsoft Entra integration: they
+// name a command instead of a credential.
 func (c AzureCluster) kubeconfigs() []kubeconfigResult {
 	results := []kubeconfigResult{}
 	if c.creating() {
@@ -129,7 +136,8 @@ func (c AzureCluster) kubeconfigs() []kubeconfigResult {
 			"clusters": []any{map[string]any{"name": "c", "cluster": cluster}},
 			"contexts": []any{map[string]any{"name": "c", "context": map[string]any{"cluster": "c", "user": "u"}}},
 			"users": []any{map[string]any{"name": "u", "user": map[string]any{"exec": map[string]any{
-				"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": []string{"get-token", "--server-id", azurename.ClusterAudience}}}}},
+				"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin",
+				"args": []string{"get-token", "--server-id", azurename.ClusterAudience}}}}},
 		})
 		results = append(results, kubeconfigResult{"clusterUser", document})
 	}

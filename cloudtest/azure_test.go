@@ -22,7 +22,8 @@ const (
 	entraAudience = "api://AzureADTokenExchange"
 )
 
-// azureEnvironment is a cloud with one identity, which trusts one ServiceAccount of the issuer.
+// azureEnvironment is a cloud with one identity, which trusts one
+// ServiceAccount of the issuer.
 type azureEnvironment struct {
 	cloud  *cloudtest.Cloud
 	issuer *cloudtest.Issuer
@@ -73,7 +74,8 @@ func nothing(map[string]any, map[string]any) {}
 
 func (w *azureEnvironment) form(t *testing.T, scope string) url.Values {
 	return url.Values{"grant_type": {"client_credentials"}, "client_id": {entraClient}, "scope": {scope},
-		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {w.assertion(t, nothing)}}
+		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+		"client_assertion":      {w.assertion(t, nothing)}}
 }
 
 func (w *azureEnvironment) token(t *testing.T, scope string) string {
@@ -104,27 +106,50 @@ func TestEntraRefuses(t *testing.T) {
 		kind    string
 		want    string
 	}{
-		"no such tenant":  {strings.Replace(entraToken, "72f988bf", "00000000", 1), set("x", ""), 400, "invalid_request", "AADSTS90002: Tenant '00000000-86f1"},
-		"other cloud":     {strings.Replace(entraToken, ".com", ".us", 1), set("x", ""), 400, "invalid_request", "AADSTS90002"},
-		"bad tenant":      {strings.Replace(entraToken, entraTenant, "${TENANT}", 1), set("x", ""), 400, "invalid_request", "AADSTS900023"},
-		"no such client":  {"", set("client_id", "x"), 400, "unauthorized_client", "AADSTS700016: Application with identifier 'x'"},
-		"grant":           {"", set("grant_type", "password"), 400, "unsupported_grant_type", "AADSTS70003"},
-		"no assertion":    {"", set("client_assertion", ""), 401, "invalid_client", "AADSTS7000218"},
-		"no JWT":          {"", set("client_assertion", "a.b.c"), 400, "invalid_request", "AADSTS50027"},
-		"alg none":        {"", forged(func(_, h map[string]any) { h["alg"] = "none" }), 400, "invalid_request", "AADSTS50027"},
-		"cut signature":   {"", set("client_assertion", good[:len(good)-8]), 401, "invalid_client", "AADSTS50013"},
-		"no kid":          {"", forged(func(_, h map[string]any) { h["alg"] = "RS256" }), 401, "invalid_client", "AADSTS7000272: The certificate with identifier  used"},
-		"issuer":          {"", forged(func(c, _ map[string]any) { c["iss"] = "https://issuer.example/" }), 401, "invalid_client", "AADSTS700211"},
-		"subject":         {"", forged(func(c, _ map[string]any) { c["sub"] = "system:serviceaccount:ns:other" }), 401, "invalid_client", "AADSTS700213"},
-		"case of subject": {"", forged(func(c, _ map[string]any) { c["sub"] = "system:serviceaccount:NS:app" }), 401, "invalid_client", "AADSTS7002138"},
-		"audience":        {"", forged(func(c, _ map[string]any) { c["aud"] = []string{"other"} }), 401, "invalid_client", "AADSTS700212"},
-		"expired":         {"", forged(func(c, _ map[string]any) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), 401, "invalid_client", "AADSTS700024"},
-		"no exp":          {"", forged(func(c, _ map[string]any) { delete(c, "exp") }), 401, "invalid_client", "AADSTS700024"},
-		"not yet valid":   {"", forged(func(c, _ map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }), 401, "invalid_client", "AADSTS700024"},
-		"secret":          {"", set("client_secret", "x"), 401, "invalid_client", "AADSTS7000215"},
-		"no .default":     {"", set("scope", "https://management.azure.com"), 400, "invalid_scope", "AADSTS1002012"},
-		"two resources":   {"", set("scope", scope+" https://vault.azure.net/.default"), 400, "invalid_request", "AADSTS28000"},
-		"unknown scope":   {"", set("scope", "https://example.azurecr.io/.default"), 400, "invalid_resource", "AADSTS500011"},
+		"no such tenant": {strings.Replace(entraToken, "72f988bf", "00000000", 1), set("x", ""), 400, "invalid_request",
+			"AADSTS90002: Tenant '00000000-86f1"},
+		"other cloud": {strings.Replace(entraToken, ".com", ".us", 1), set("x", ""), 400, "invalid_request",
+			"AADSTS90002"},
+		"bad tenant": {strings.Replace(entraToken, entraTenant, "${TENANT}", 1), set("x", ""), 400, "invalid_request",
+			"AADSTS900023"},
+		"no such client": {"", set("client_id", "x"), 400, "unauthorized_client",
+			"AADSTS700016: Application with identifier 'x'"},
+		"grant":        {"", set("grant_type", "password"), 400, "unsupported_grant_type", "AADSTS70003"},
+		"no assertion": {"", set("client_assertion", ""), 401, "invalid_client", "AADSTS7000218"},
+		"no JWT":       {"", set("client_assertion", "a.b.c"), 400, "invalid_request", "AADSTS50027"},
+		"alg none": {"", forged(func(_, h map[string]any) {
+			h["alg"] = "none"
+		}), 400, "invalid_request", "AADSTS50027"},
+		"cut signature": {"", set("client_assertion", good[:len(good)-8]), 401, "invalid_client", "AADSTS50013"},
+		"no kid": {"", forged(func(_, h map[string]any) {
+			h["alg"] = "RS256"
+		}), 401, "invalid_client", "AADSTS7000272: The certificate with identifier  used"},
+		"issuer": {"", forged(func(c, _ map[string]any) {
+			c["iss"] = "https://issuer.example/"
+		}), 401, "invalid_client", "AADSTS700211"},
+		"subject": {"", forged(func(c, _ map[string]any) {
+			c["sub"] = "system:serviceaccount:ns:other"
+		}), 401, "invalid_client", "AADSTS700213"},
+		"case of subject": {"", forged(func(c, _ map[string]any) {
+			c["sub"] = "system:serviceaccount:NS:app"
+		}), 401, "invalid_client", "AADSTS7002138"},
+		"audience": {"", forged(func(c, _ map[string]any) {
+			c["aud"] = []string{"other"}
+		}), 401, "invalid_client", "AADSTS700212"},
+		"expired": {"", forged(func(c, _ map[string]any) {
+			c["exp"] = time.Now().Add(-time.Hour).Unix()
+		}), 401, "invalid_client", "AADSTS700024"},
+		"no exp": {"", forged(func(c, _ map[string]any) {
+			delete(c, "exp")
+		}), 401, "invalid_client", "AADSTS700024"},
+		"not yet valid": {"", forged(func(c, _ map[string]any) {
+			c["nbf"] = time.Now().Add(time.Hour).Unix()
+		}), 401, "invalid_client", "AADSTS700024"},
+		"secret":      {"", set("client_secret", "x"), 401, "invalid_client", "AADSTS7000215"},
+		"no .default": {"", set("scope", "https://management.azure.com"), 400, "invalid_scope", "AADSTS1002012"},
+		"two resources": {"", set("scope", scope+" https://vault.azure.net/.default"), 400, "invalid_request",
+			"AADSTS28000"},
+		"unknown scope": {"", set("scope", "https://example.azurecr.io/.default"), 400, "invalid_resource", "AADSTS500011"},
 	} {
 		form := w.form(t, scope)
 		tc.change(form)
@@ -137,10 +162,12 @@ func TestEntraRefuses(t *testing.T) {
 			Description string `json:"error_description"`
 			Trace       string `json:"trace_id"`
 		}
-		if err := json.Unmarshal([]byte(text), &body); err != nil || status != tc.status || body.Kind != tc.kind || !strings.HasPrefix(body.Description, tc.want) {
+		if err := json.Unmarshal([]byte(text), &body); err != nil || status != tc.status || body.Kind != tc.kind ||
+			!strings.HasPrefix(body.Description, tc.want) {
 			t.Errorf("%s: %d, %s, %v", name, status, text, err)
 		}
-		if header.Get("Content-Type") != "application/json; charset=utf-8" || header.Get("x-ms-request-id") != body.Trace || body.Trace == "" {
+		if header.Get("Content-Type") != "application/json; charset=utf-8" || header.Get("x-ms-request-id") != body.Trace ||
+			body.Trace == "" {
 			t.Errorf("%s: headers %v", name, header)
 		}
 		if strings.Contains(text, "eyJ") {
@@ -154,7 +181,9 @@ func TestAzureServicesVerify(t *testing.T) {
 	w := newAzureEnvironment(t)
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
 	azure := w.cloud.Azure()
-	azure.SetCluster(cluster, cloudtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient}, Addresses: []string{"https://x.azmk8s.io:443"}})
+	azure.SetCluster(cluster,
+		cloudtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient},
+			Addresses: []string{"https://x.azmk8s.io:443"}})
 	azure.SetGitRepository("o/p/_git/r", entraClient)
 	azure.SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: entraTenant, Pull: []string{entraClient}})
 	addresses := map[string]string{
@@ -199,13 +228,15 @@ func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
 	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
 	azure.SetManagedIdentity(entraTenant, entraClient)
 	metadata := func(resource string) (int, string) {
-		status, text, _ := send(t, w.cloud, http.MethodGet, "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+
-			url.QueryEscape(resource), "", "Metadata", "true")
+		status, text, _ := send(t, w.cloud, http.MethodGet,
+			"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+
+				url.QueryEscape(resource), "", "Metadata", "true")
 		return status, text
 	}
 	for _, resource := range []string{database, ownAPI, guid} {
 		const want = `"AADSTS500011: The resource principal named `
-		if status, text, _ := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {
+		if status, text, _ := w.post(t, entraToken, w.form(t, resource+"/.default")); status != http.StatusBadRequest ||
+			!strings.Contains(text, want+resource) {
 			t.Errorf("%s before it is registered: %d %s", resource, status, text)
 		}
 		if status, text := metadata(resource); status != http.StatusBadRequest || !strings.Contains(text, want+resource) {

@@ -13,25 +13,30 @@ import (
 	"github.com/workloadid/workloadid/internal/azurename"
 )
 
-// AzureIdentity is the identity behind an access token, or behind the refresh token of a registry.
+// AzureIdentity is the identity behind an access token, or behind the refresh
+// token of a registry.
 type AzureIdentity struct {
 	Tenant, ClientID string
-	// Subject is the sub claim of the token that was exchanged; empty for secrets and managed identities.
+	// Subject is the sub claim of the token that was exchanged; empty for
+	// secrets and managed identities.
 	Subject string
-	// Audience is the resource that the token is for, or the host of the registry.
+	// Audience is the resource that the token is for, or the host of the
+	// registry.
 	Audience string
 	// Claims is the parameter of that name in the request.
 	Claims     string
 	Expiration time.Time
 }
 
-// issue returns an opaque token, or one in the form of a JWT for the APIs whose callers read its claims.
+// issue returns an opaque token, or one in the form of a JWT for the APIs whose
+// callers read its claims.
 func (a *Azure) issue(identity AzureIdentity) string {
 	if a.has(func(c azurename.Cloud) bool {
 		return identity.Audience == c.ManagementAudience || identity.Audience == "https://"+c.GraphHost
 	}) {
 		encode := base64.RawURLEncoding.EncodeToString
-		claims, _ := json.Marshal(map[string]any{"aud": identity.Audience, "tid": identity.Tenant, "oid": a.objectID(identity),
+		claims,
+			_ := json.Marshal(map[string]any{"aud": identity.Audience, "tid": identity.Tenant, "oid": a.objectID(identity),
 			"appid": identity.ClientID, "exp": identity.Expiration.Unix()}) // strings and numbers always encode
 		token := encode([]byte(`{"typ":"JWT","alg":"RS256"}`)) + "." + encode(claims) + "." + encode(random(96))
 		a.remember(token, identity)
@@ -42,10 +47,12 @@ func (a *Azure) issue(identity AzureIdentity) string {
 	return token
 }
 
-// issueRefreshToken returns a token in the form of a JWT with its expiry, as registries do.
+// issueRefreshToken returns a token in the form of a JWT with its expiry, as
+// registries do.
 func (a *Azure) issueRefreshToken(identity AzureIdentity) string {
 	encode := base64.RawURLEncoding.EncodeToString
-	claims, _ := json.Marshal(map[string]any{"jti": uuid.NewString(), "sub": identity.ClientID, "iss": "Azure Container Registry",
+	claims,
+		_ := json.Marshal(map[string]any{"jti": uuid.NewString(), "sub": identity.ClientID, "iss": "Azure Container Registry",
 		"aud": identity.Audience, "exp": identity.Expiration.Unix(), "grant_type": "refresh_token"})
 	token := encode([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + encode(claims) + "." + encode(random(96))
 	a.remember(token, identity)
@@ -58,7 +65,8 @@ func (a *Azure) remember(token string, identity AzureIdentity) {
 	a.tokens[token] = identity
 }
 
-// bearer returns the identity of a token that is valid now and for one of the given resources.
+// bearer returns the identity of a token that is valid now and for one of the
+// given resources.
 func (a *Azure) bearer(token string, audiences ...string) (AzureIdentity, bool) {
 	identity, ok := a.Identity(token)
 	return identity, ok && slices.Contains(audiences, identity.Audience)

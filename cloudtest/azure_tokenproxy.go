@@ -35,7 +35,8 @@ type AKSTokenProxy struct {
 	rights    map[string][]string // subjects by lower-case client ID
 }
 
-// NewTokenProxy starts the token proxy of a cluster, for tokens of its issuer. fetch gets the issuer's documents.
+// NewTokenProxy starts the token proxy of a cluster, for tokens of its issuer.
+// fetch gets the issuer's documents.
 func (a *Azure) NewTokenProxy(issuer string, fetch *http.Client) (*AKSTokenProxy, error) {
 	p := &AKSTokenProxy{azure: a, issuer: issuer, rights: map[string][]string{}}
 	err := p.RotateCA()
@@ -62,7 +63,8 @@ func (a *Azure) NewTokenProxy(issuer string, fetch *http.Client) (*AKSTokenProxy
 	return p, nil
 }
 
-// Env returns the environment variables that AKS sets in pods, with AZURE_KUBERNETES_CA_DATA in place of a file.
+// Env returns the environment variables that AKS sets in pods, with
+// AZURE_KUBERNETES_CA_DATA in place of a file.
 func (p *AKSTokenProxy) Env() map[string]string {
 	return map[string]string{
 		"AZURE_KUBERNETES_TOKEN_PROXY": "https://" + p.listener.Addr().String() + tokenProxyPath,
@@ -87,7 +89,8 @@ func (p *AKSTokenProxy) RotateCA() error {
 	return err
 }
 
-// SetRight replaces the subjects that may use a managed identity, which it creates with its tenant if needed.
+// SetRight replaces the subjects that may use a managed identity, which it
+// creates with its tenant if needed.
 func (p *AKSTokenProxy) SetRight(tenant, clientID string, subjects ...string) {
 	p.azure.mu.Lock()
 	p.azure.app(tenant, clientID)

@@ -13,11 +13,14 @@ import (
 	"time"
 )
 
-// Cloud imitates the services of the clouds at their production host names. Its Client dials it for all of them, over TLS,
-// so that the code under test uses its production URLs.
+// Cloud imitates the services of the clouds at their production host names. Its
+// Client dials it for all of them, over TLS, so that the code under test uses
+// its production URLs.
 //
-// The services verify the issuer, audience, expiry and subject of a ServiceAccount's token, its signature against the keys that
-// its issuer publishes, and the signatures of signed requests. Their errors have the codes and texts of the real services.
+// The services verify the issuer, audience, expiry and subject of a
+// ServiceAccount's token, its signature against the keys that its issuer
+// publishes, and the signatures of signed requests. Their errors have the codes
+// and texts of the real services.
 //
 // A Cloud is safe for concurrent use. Close it when the test ends.
 type Cloud struct {
@@ -52,11 +55,13 @@ type Call struct {
 	Action string
 	// Host is the host name of the request.
 	Host string
-	// Parameters are the parameters of the request without secrets, such as RoleArn and RoleSessionName.
+	// Parameters are the parameters of the request without secrets, such as
+	// RoleArn and RoleSessionName.
 	Parameters map[string]string
 }
 
-// NewCloud starts a cloud on a port of the loopback interface, with a certificate authority of its own.
+// NewCloud starts a cloud on a port of the loopback interface, with a
+// certificate authority of its own.
 func NewCloud() (*Cloud, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -73,10 +78,12 @@ func NewCloud() (*Cloud, error) {
 	}
 	c := &Cloud{authority: ca, listener: listener, plain: plain, closing: make(chan struct{}), now: time.Now}
 	c.aws, c.azure, c.gcp, c.oauth = newAWS(c), newAzure(c), newGCP(c), newOAuth(c)
-	c.services = slices.Concat([]service{c.metadataService()}, c.aws.services(), c.azure.services(), c.gcp.services(), c.oauth.services())
+	c.services = slices.Concat([]service{c.metadataService()}, c.aws.services(), c.azure.services(), c.gcp.services(),
+		c.oauth.services())
 	for i := range c.servers {
 		c.servers[i] = &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second,
-			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: ca.certificateFor, CurvePreferences: classicCurves()}}
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: ca.certificateFor,
+				CurvePreferences: classicCurves()}}
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.certificate)
@@ -91,7 +98,8 @@ func NewCloud() (*Cloud, error) {
 	return c, nil
 }
 
-// classicCurves leaves out post-quantum key exchanges, because they take time and a fake has no secrets.
+// classicCurves leaves out post-quantum key exchanges, because they take time
+// and a fake has no secrets.
 func classicCurves() []tls.CurveID { return []tls.CurveID{tls.X25519, tls.CurveP256} }
 
 // Close cancels all requests and waits for them.
@@ -106,13 +114,15 @@ func (c *Cloud) Close() {
 	c.served.Wait()
 }
 
-// Client returns a client that reaches the cloud at the host names of the real services, and nothing else.
+// Client returns a client that reaches the cloud at the host names of the real
+// services, and nothing else.
 func (c *Cloud) Client() *http.Client { return &http.Client{Transport: c.transport} }
 
 // CA returns the certificate authority in PEM.
 func (c *Cloud) CA() []byte { return c.authority.pem }
 
-// DialContext connects to the cloud if it serves the host of addr, for other clients and proxies.
+// DialContext connects to the cloud if it serves the host of addr, for other
+// clients and proxies.
 func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -157,7 +167,8 @@ func (c *Cloud) time() time.Time {
 	return now()
 }
 
-// Calls returns the number of calls of an action of a service. An empty name counts all.
+// Calls returns the number of calls of an action of a service. An empty name
+// counts all.
 func (c *Cloud) Calls(service, action string) int {
 	n := 0
 	for _, call := range c.Log() {
@@ -177,18 +188,21 @@ func (c *Cloud) Log() []Call {
 
 // service is one of the services of a cloud.
 type service struct {
-	// at reports whether the service has a host name in lower case. It is asked without the port and with it.
+	// at reports whether the service has a host name in lower case. It is asked
+	// without the port and with it.
 	at func(host string) bool
 	// serve answers. It calls Cloud.begin once it knows the action.
 	serve func(w http.ResponseWriter, r *http.Request, host string)
 }
 
-// Handler returns the cloud's services as one handler, which picks the service by the request's Host.
+// Handler returns the cloud's services as one handler, which picks the service
+// by the request's Host.
 func (c *Cloud) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.serviceAt(r.Host)
 		if s == nil {
-			http.Error(w, fmt.Sprintf("cloudtest: the fake cloud has no service at host %q", r.Host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("cloudtest: the fake cloud has no service at host %q", r.Host),
+				http.StatusMisdirectedRequest)
 			return
 		}
 		s.serve(w, r, withoutPort(r.Host))
@@ -232,7 +246,9 @@ func (c *Cloud) serviceAt(address string) *service {
 // /bucket". The error of a Fault is plain text.
 func (c *Cloud) Handle(host string, handler http.Handler) {
 	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients leave it out of the Host header
-	s := service{at: func(asked string) bool { return asked == host }, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
+	s := service{at: func(asked string) bool {
+		return asked == host
+	}, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
 		call := Call{Service: host, Action: r.Method + " " + r.URL.Path, Host: host}
 		fault, ok := c.begin(w, r, call, func(f Fault) { http.Error(w, f.Message, f.Status) })
 		switch {
@@ -251,7 +267,8 @@ func (c *Cloud) Handle(host string, handler http.Handler) {
 	c.services = append([]service{s}, c.services...)
 }
 
-// begin records a call and plays its fault. It returns false if the fault has answered.
+// begin records a call and plays its fault. It returns false if the fault has
+// answered.
 func (c *Cloud) begin(w http.ResponseWriter, r *http.Request, call Call, fail func(Fault)) (*Fault, bool) {
 	c.mu.Lock()
 	c.calls = append(c.calls, call)

@@ -28,37 +28,41 @@ func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request authentica
 	i.refuse = refuse
 }
 
-// TokenRequests returns the number of TokenRequests so far, refused ones included.
+// TokenRequests returns the number of TokenRequests so far, refused ones
+// included.
 func (i *Issuer) TokenRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.requests
 }
 
-// Wrap returns a client that issues tokens of the ServiceAccounts in c, a fake client with the schemes, indexes and
-// interceptors that the test needs. Its scheme has to know core/v1. Objects that are created without a UID get one; objects
-// that the builder of c was given keep theirs.
+// Wrap returns a client that issues tokens of the ServiceAccounts in c, a fake
+// client with the schemes, indexes and interceptors that the test needs. Its
+// scheme has to know core/v1. Objects that are created without a UID get one;
+// objects that the builder of c was given keep theirs.
 func (i *Issuer) Wrap(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource})
 }
 
-// PrependTo makes a clientset of k8s.io/client-go/kubernetes/fake issue tokens of its ServiceAccounts, ahead of the reactors
-// that it has.
+// PrependTo makes a clientset of k8s.io/client-go/kubernetes/fake issue tokens
+// of its ServiceAccounts, ahead of the reactors that it has.
 func (i *Issuer) PrependTo(clientset interface {
 	PrependReactor(verb, resource string, reaction k8stesting.ReactionFunc)
 	Tracker() k8stesting.ObjectTracker
 }) {
-	clientset.PrependReactor("create", "serviceaccounts/token", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		create, ok := action.(k8stesting.CreateActionImpl)
-		if !ok {
-			return false, nil, nil
-		}
-		request, ok := create.Object.DeepCopyObject().(*authenticationv1.TokenRequest)
-		if !ok {
-			return false, nil, nil
-		}
-		return true, request, i.issue(client.ObjectKey{Namespace: create.Namespace, Name: create.Name}, request, trackerLookup(clientset.Tracker()))
-	})
+	clientset.PrependReactor("create", "serviceaccounts/token",
+		func(action k8stesting.Action) (bool, runtime.Object, error) {
+			create, ok := action.(k8stesting.CreateActionImpl)
+			if !ok {
+				return false, nil, nil
+			}
+			request, ok := create.Object.DeepCopyObject().(*authenticationv1.TokenRequest)
+			if !ok {
+				return false, nil, nil
+			}
+			return true, request, i.issue(client.ObjectKey{Namespace: create.Namespace, Name: create.Name}, request,
+				trackerLookup(clientset.Tracker()))
+		})
 }
 
 // lookup reads an object of core/v1 by its resource, such as "pods".
@@ -95,9 +99,10 @@ func (i *Issuer) createSubResource(ctx context.Context, c client.Client, name st
 	if name != "token" || !ok {
 		return c.SubResource(name).Create(ctx, obj, sub, opts...)
 	}
-	return i.issue(client.ObjectKeyFromObject(obj), request, func(_ string, key client.ObjectKey, into client.Object) error {
-		return c.Get(ctx, key, into)
-	})
+	return i.issue(client.ObjectKeyFromObject(obj), request,
+		func(_ string, key client.ObjectKey, into client.Object) error {
+			return c.Get(ctx, key, into)
+		})
 }
 
 const (
@@ -157,7 +162,8 @@ func validateRequest(sa *corev1.ServiceAccount, request *authenticationv1.TokenR
 }
 
 // bind adds the claims of a token that is bound to a pod or a secret.
-func bind(claims map[string]any, sa *corev1.ServiceAccount, get lookup, ref *authenticationv1.BoundObjectReference) error {
+func bind(claims map[string]any, sa *corev1.ServiceAccount, get lookup,
+	ref *authenticationv1.BoundObjectReference) error {
 	if ref == nil {
 		return nil
 	}

@@ -46,7 +46,8 @@ func app() *corev1.ServiceAccount {
 }
 
 func appPod() *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod", UID: "uid-2"}, Spec: corev1.PodSpec{ServiceAccountName: "app"}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod", UID: "uid-2"},
+		Spec: corev1.PodSpec{ServiceAccountName: "app"}}
 }
 
 func boundRequest() *authenticationv1.TokenRequest {
@@ -57,14 +58,16 @@ func boundRequest() *authenticationv1.TokenRequest {
 func checkClaims(t *testing.T, token string) {
 	t.Helper()
 	claims, err := jwt.Parse(token)
-	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" || len(claims.Audience) != 1 || claims.Audience[0] != "vault" {
+	if err != nil || claims.Subject != "system:serviceaccount:tenant-a:app" || len(claims.Audience) != 1 ||
+		claims.Audience[0] != "vault" {
 		t.Errorf("claims %+v, %v", claims, err)
 	}
 }
 
 func TestWrapIssuesTokensFromAConsumersFakeClient(t *testing.T) {
 	issuer := testenv.Issuer(t)
-	c := issuer.Wrap(fake.NewClientBuilder().WithScheme(widgetScheme(t)).WithStatusSubresource(&corev1.Pod{}).WithObjects(app(), appPod()).Build())
+	c := issuer.Wrap(fake.NewClientBuilder().WithScheme(widgetScheme(t)).WithStatusSubresource(&corev1.Pod{}).WithObjects(
+		app(), appPod()).Build())
 	request := boundRequest()
 	if err := c.SubResource("token").Create(t.Context(), app(), request); err != nil {
 		t.Fatal(err)
@@ -100,10 +103,12 @@ func TestPrependToIssuesTokensFromAFakeClientset(t *testing.T) {
 	if n := issuer.TokenRequests(); n != 1 {
 		t.Errorf("%d TokenRequests", n)
 	}
-	if _, err := accounts.CreateToken(t.Context(), "missing", boundRequest(), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := accounts.CreateToken(t.Context(), "missing", boundRequest(),
+		metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("missing ServiceAccount: %v", err)
 	}
-	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("other requests: %v", err)
 	}
 }
@@ -126,7 +131,8 @@ func TestClientHoldsObjectsOfItsOwn(t *testing.T) {
 	}
 	missing := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "missing"}}
 	for what, err := range map[string]error{
-		"get": c.Get(t.Context(), client.ObjectKeyFromObject(missing), &again), "update": c.Update(t.Context(), missing), "delete": c.Delete(t.Context(), missing),
+		"get": c.Get(t.Context(), client.ObjectKeyFromObject(missing), &again), "update": c.Update(t.Context(), missing),
+		"delete": c.Delete(t.Context(), missing),
 	} {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("%s of a missing ServiceAccount: %v", what, err)

@@ -25,7 +25,8 @@ type Client struct {
 	tracker k8stesting.ObjectTracker
 }
 
-// coreScheme is made once, because registering the kinds takes longer than most tests that use a client.
+// coreScheme is made once, because registering the kinds takes longer than most
+// tests that use a client.
 var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -34,8 +35,10 @@ var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	return scheme
 })
 
-// Client returns a client of an API server that holds the given objects. It panics if one is not of core/v1, or is given twice.
-// A test that needs more than the methods of Client, or other kinds, passes a fake client of controller-runtime to Wrap.
+// Client returns a client of an API server that holds the given objects. It
+// panics if one is not of core/v1, or is given twice. A test that needs more
+// than the methods of Client, or other kinds, passes a fake client of
+// controller-runtime to Wrap.
 func (i *Issuer) Client(objs ...client.Object) *Client {
 	decoder := serializer.NewCodecFactory(coreScheme()).UniversalDecoder()
 	c := &Client{issuer: i, tracker: k8stesting.NewObjectTracker(coreScheme(), decoder)}
@@ -125,5 +128,7 @@ func (s subResource) Apply(context.Context, runtime.ApplyConfiguration, ...clien
 }
 
 func (s subResource) refuse(verb string) error {
-	return fmt.Errorf("cloudtest: Client creates tokens of ServiceAccounts and does not %s the sub-resource %q: use Issuer.Wrap", verb, s.name)
+	return fmt.Errorf(
+		"cloudtest: Client creates tokens of ServiceAccounts and does not %s the sub-resource %q: use Issuer.Wrap",
+		verb, s.name)
 }

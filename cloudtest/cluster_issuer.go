@@ -46,9 +46,11 @@ type signingKey struct {
 
 // IssuerConfig configures an [Issuer]. The zero value is ready for use.
 type IssuerConfig struct {
-	// URL is the issuer, an https URL without a final slash. Empty: https://issuer.example.
+	// URL is the issuer, an https URL without a final slash. Empty:
+	// https://issuer.example.
 	URL string
-	// Key signs until Rotate. Nil: a new RSA key, which takes longer than most tests.
+	// Key signs until Rotate. Nil: a new RSA key, which takes longer than most
+	// tests.
 	Key *rsa.PrivateKey
 }
 
@@ -70,8 +72,8 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 // URL returns the issuer, as in the iss claim.
 func (i *Issuer) URL() string { return i.url }
 
-// Rotate makes a new signing key. The old keys stay published if keepOld is set. Otherwise nothing can verify their tokens any
-// more.
+// Rotate makes a new signing key. The old keys stay published if keepOld is
+// set. Otherwise nothing can verify their tokens any more.
 func (i *Issuer) Rotate(keepOld bool) error {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -98,7 +100,8 @@ func (i *Issuer) rotate(private *rsa.PrivateKey, keepOld bool) error {
 	return nil
 }
 
-// ServeHTTP serves /.well-known/openid-configuration and /openid/v1/jwks, below the path of the issuer's URL.
+// ServeHTTP serves /.well-known/openid-configuration and /openid/v1/jwks, below
+// the path of the issuer's URL.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u, _ := url.Parse(i.url)
 	switch path := strings.TrimPrefix(r.URL.Path, u.Path); {
@@ -143,7 +146,8 @@ func (i *Issuer) keys() jose.JSONWebKeySet {
 	defer i.mu.Unlock()
 	var set jose.JSONWebKeySet
 	for _, k := range i.published {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: &k.private.PublicKey, KeyID: k.id, Algorithm: string(jose.RS256), Use: "sig"})
+		set.Keys = append(set.Keys,
+			jose.JSONWebKey{Key: &k.private.PublicKey, KeyID: k.id, Algorithm: string(jose.RS256), Use: "sig"})
 	}
 	return set
 }
@@ -155,8 +159,9 @@ func (i *Issuer) HTTPClient() *http.Client {
 	return &http.Client{Transport: handlerTransport{host: u.Host, handler: i}}
 }
 
-// Claims returns the claims of a token that the API server issues for a ServiceAccount. Change them and call Sign to forge a token
-// that it never issues.
+// Claims returns the claims of a token that the API server issues for a
+// ServiceAccount. Change them and call Sign to forge a token that it never
+// issues.
 func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime time.Duration) map[string]any {
 	now := i.now()
 	return map[string]any{
@@ -174,9 +179,10 @@ func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime 
 	}
 }
 
-// Verify checks a token as a service that trusts the issuer does, and returns its ServiceAccount. It checks the signature against the
-// published keys, the issuer, the audience, the validity without a tolerance for clock skew, and the form of the subject. A token
-// without an expiry is refused.
+// Verify checks a token as a service that trusts the issuer does, and returns
+// its ServiceAccount. It checks the signature against the published keys, the
+// issuer, the audience, the validity without a tolerance for clock skew, and
+// the form of the subject. A token without an expiry is refused.
 func (i *Issuer) Verify(token, audience string) (client.ObjectKey, error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
@@ -196,7 +202,8 @@ func (i *Issuer) Verify(token, audience string) (client.ObjectKey, error) {
 	subject, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")
 	namespace, name, found := strings.Cut(subject, ":")
 	if !ok || !found {
-		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: the subject %.100q is not a ServiceAccount", claims.Subject)
+		return client.ObjectKey{}, fmt.Errorf("cloudtest: verify token: the subject %.100q is not a ServiceAccount",
+			claims.Subject)
 	}
 	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
@@ -209,8 +216,8 @@ func (i *Issuer) Sign(claims map[string]any) (string, error) {
 	return sign(claims, map[string]any{"alg": "RS256", "kid": key.id}, key.private)
 }
 
-// SignWithHeader returns a JWT with the given header, such as one without kid or with alg none. The signature is always RS256 with
-// the current key.
+// SignWithHeader returns a JWT with the given header, such as one without kid
+// or with alg none. The signature is always RS256 with the current key.
 func (i *Issuer) SignWithHeader(claims, header map[string]any) (string, error) {
 	i.mu.Lock()
 	key := i.current

@@ -33,7 +33,8 @@ func testVerify(t *testing.T) {
 		return token
 	}
 	good := sign(issuer, nil)
-	if sa, err := issuer.Verify(good, "vault"); err != nil || sa != (client.ObjectKey{Namespace: "tenant-a", Name: "app"}) {
+	if sa, err := issuer.Verify(good, "vault"); err != nil ||
+		sa != (client.ObjectKey{Namespace: "tenant-a", Name: "app"}) {
 		t.Errorf("got %v, %v", sa, err)
 	}
 	for name, tc := range map[string]struct{ token, audience string }{

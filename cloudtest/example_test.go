@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// An unmodified client of the AWS SDK exchanges a ServiceAccount's token at the production address.
+// An unmodified client of the AWS SDK exchanges a ServiceAccount's token at the
+// production address.
 func Example() {
 	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example"})
 	if err != nil {
@@ -33,7 +34,8 @@ func Example() {
 	cloud.AWS().SetRole("arn:aws:iam::123456789012:role/app", cloudtest.Trust{
 		Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 
-	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: aws.AnonymousCredentials{}})
+	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(),
+		Credentials: aws.AnonymousCredentials{}})
 	for _, name := range []string{"app", "other"} {
 		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name}}
 		token, err := issuer.Sign(issuer.Claims(sa, []string{"sts.amazonaws.com"}, time.Hour))
@@ -65,14 +67,16 @@ func ExampleCloud_AddFault() {
 	}
 	defer cloud.Close()
 	end := cloud.AddFault(cloudtest.Fault{Service: "sts", Status: 503, Code: "ServiceUnavailable"})
-	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
+	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(),
+		Credentials: aws.AnonymousCredentials{}, RetryMaxAttempts: 1})
 	_, err = client.GetCallerIdentity(context.Background(), nil)
 	fmt.Println(err != nil)
 	end()
 	// Output: true
 }
 
-// A consumer's own fake of a bucket verifies access tokens of the fake Google Cloud.
+// A consumer's own fake of a bucket verifies access tokens of the fake Google
+// Cloud.
 func ExampleCloud_Handle() {
 	cloud, err := cloudtest.NewCloud()
 	if err != nil {
@@ -88,7 +92,8 @@ func ExampleCloud_Handle() {
 		}
 		_, _ = io.WriteString(w, "hello "+id.Email)
 	}))
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://storage.googleapis.com/bucket", nil)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
+		"https://storage.googleapis.com/bucket", nil)
 	if err != nil {
 		fmt.Println(err)
 		return

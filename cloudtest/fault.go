@@ -14,7 +14,8 @@ type Fault struct {
 	Service, Action string
 	// Match selects further. Nil matches every call.
 	Match func(Call) bool
-	// Times is the number of calls that fail. 0: all until the fault is cleared.
+	// Times is the number of calls that fail. 0: all until the fault is
+	// cleared.
 	Times int
 
 	// Latency delays the answer.
@@ -23,7 +24,8 @@ type Fault struct {
 	Hang bool
 	// Cut closes the connection.
 	Cut bool
-	// Status answers with an error of that HTTP status, in the format of the service.
+	// Status answers with an error of that HTTP status, in the format of the
+	// service.
 	Status int
 	// Code and Message are the code and the text of the error.
 	Code, Message string
@@ -39,7 +41,8 @@ type Fault struct {
 	Rewrite func(body []byte) []byte
 }
 
-// AddFault sets a fault. Of several that match, the one set first applies. end clears it.
+// AddFault sets a fault. Of several that match, the one set first applies. end
+// clears it.
 func (c *Cloud) AddFault(f Fault) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

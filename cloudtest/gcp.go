@@ -53,11 +53,14 @@ type GCP struct {
 
 // GCPServiceAccount is a service account of Google Cloud.
 type GCPServiceAccount struct {
-	// WorkloadIdentityUsers are the members with the role roles/iam.workloadIdentityUser on it.
+	// WorkloadIdentityUsers are the members with the role
+	// roles/iam.workloadIdentityUser on it.
 	WorkloadIdentityUsers []string
-	// TokenCreators are the members with roles/iam.serviceAccountTokenCreator, such as the previous one in a chain of delegates.
+	// TokenCreators are the members with roles/iam.serviceAccountTokenCreator,
+	// such as the previous one in a chain of delegates.
 	TokenCreators []string
-	// ExtendedLifetime raises the longest lifetime of its tokens from one hour to twelve.
+	// ExtendedLifetime raises the longest lifetime of its tokens from one hour
+	// to twelve.
 	ExtendedLifetime bool
 }
 
@@ -65,9 +68,11 @@ type GCPServiceAccount struct {
 type GCPIdentity struct {
 	// Members are all names of the identity in IAM policies.
 	Members []string
-	// Email is the address of the service account. It is empty for a federated identity.
+	// Email is the address of the service account. It is empty for a federated
+	// identity.
 	Email string
-	// Subject is the sub claim of the token that was exchanged; empty for a service account.
+	// Subject is the sub claim of the token that was exchanged; empty for a
+	// service account.
 	Subject string
 	// Scopes are the scopes of the token.
 	Scopes []string
@@ -109,7 +114,8 @@ func (g *GCP) universeDomain() string {
 	return g.universe
 }
 
-// SetUniverseDomain moves the services to another universe. Call it before anything else.
+// SetUniverseDomain moves the services to another universe. Call it before
+// anything else.
 func (g *GCP) SetUniverseDomain(domain string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,15 +129,16 @@ func (g *GCP) SetServiceAccount(email string, account GCPServiceAccount) {
 	g.accounts[email] = account
 }
 
-// RemoveServiceAccount removes a service account. Its tokens stay valid, as the real ones do for a while.
+// RemoveServiceAccount removes a service account. Its tokens stay valid, as the
+// real ones do for a while.
 func (g *GCP) RemoveServiceAccount(email string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.accounts, email)
 }
 
-// Identity returns the identity behind an access token. It is false for a token that the cloud did not issue, or that has
-// expired.
+// Identity returns the identity behind an access token. It is false for a token
+// that the cloud did not issue, or that has expired.
 func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
 	now := g.cloud.time()
 	g.mu.Lock()
@@ -140,7 +147,8 @@ func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
 	return id, ok && now.Before(id.Expiration)
 }
 
-// IssueAccessToken returns an access token of a service account for an hour. The default scope is cloud-platform.
+// IssueAccessToken returns an access token of a service account for an hour.
+// The default scope is cloud-platform.
 func (g *GCP) IssueAccessToken(email string, scopes ...string) string {
 	if len(scopes) == 0 {
 		scopes = []string{cloudPlatform}

@@ -12,7 +12,8 @@ type googleError struct {
 	status  int
 	code    string // as in google.rpc.Code; empty: derived from the status
 	message string
-	// reason, domain and metadata are the fields of google.rpc.ErrorInfo, which is left out without a reason.
+	// reason, domain and metadata are the fields of google.rpc.ErrorInfo, which
+	// is left out without a reason.
 	reason, domain string
 	metadata       map[string]string
 }
@@ -44,7 +45,8 @@ func (e *googleError) body() []byte {
 	document.Error.Code, document.Error.Message = e.status, e.message
 	document.Error.Status = firstOf(e.code, googleRPCCode(e.status))
 	if e.reason != "" {
-		document.Error.Details = []googleErrorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain, e.metadata}}
+		document.Error.Details = []googleErrorInfo{{"type.googleapis.com/google.rpc.ErrorInfo", e.reason, e.domain,
+			e.metadata}}
 	}
 	return googleJSON(document)
 }
@@ -64,7 +66,8 @@ const googleContentType = "application/json; charset=UTF-8"
 // serveAPI answers a call of one of Google's APIs with the result of handle.
 func (g *GCP) serveAPI(w http.ResponseWriter, r *http.Request, call Call, handle func() (any, *googleError)) {
 	fault, ok := g.cloud.begin(w, r, call, func(f Fault) {
-		g.send(w, r, nil, f.Status, googleContentType, (&googleError{status: f.Status, code: f.Code, message: f.Message}).body())
+		g.send(w, r, nil, f.Status, googleContentType,
+			(&googleError{status: f.Status, code: f.Code, message: f.Message}).body())
 	})
 	if !ok {
 		return

@@ -12,13 +12,17 @@ import (
 type GKECluster struct {
 	// Status is PROVISIONING, RUNNING and so on. Empty: RUNNING.
 	Status string
-	// PublicEndpoint and PrivateEndpoint are IP addresses; DNSEndpoint is a name below gke.goog.
+	// PublicEndpoint and PrivateEndpoint are IP addresses; DNSEndpoint is a
+	// name below gke.goog.
 	PublicEndpoint, PrivateEndpoint, DNSEndpoint string
-	// Legacy leaves controlPlaneEndpointsConfig out, as the API did before 2024.
+	// Legacy leaves controlPlaneEndpointsConfig out, as the API did
+	// before 2024.
 	Legacy bool
-	// CA is the cluster's certificate authority in PEM. Empty: there is no masterAuth.
+	// CA is the cluster's certificate authority in PEM. Empty: there is no
+	// masterAuth.
 	CA []byte
-	// NodePools are the names of its node pools. Each has about 20 KiB of a whole answer.
+	// NodePools are the names of its node pools. Each has about 20 KiB of a
+	// whole answer.
 	NodePools []string
 	// Viewers are the members with the permission container.clusters.get.
 	Viewers []string
@@ -26,14 +30,16 @@ type GKECluster struct {
 	Body string
 }
 
-// SetCluster creates a cluster, projects/<project>/locations/<location>/clusters/<cluster>, or replaces it.
+// SetCluster creates a cluster,
+// projects/<project>/locations/<location>/clusters/<cluster>, or replaces it.
 func (g *GCP) SetCluster(name string, cluster GKECluster) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.clusters[name] = cluster
 }
 
-// serveContainer is the method projects.locations.clusters.get of the Kubernetes Engine API, v1.
+// serveContainer is the method projects.locations.clusters.get of the
+// Kubernetes Engine API, v1.
 func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	call := Call{Service: "container", Action: "clusters.get", Host: host, Parameters: map[string]string{"name": name}}
@@ -60,8 +66,8 @@ func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string
 	})
 }
 
-// selected leaves out the members of a document that a partial response does not
-// ask for. It knows the outermost members alone.
+// selected leaves out the members of a document that a partial response does
+// not ask for. It knows the outermost members alone.
 func selected(document map[string]any, fields string) map[string]any {
 	if fields == "" {
 		return document
@@ -101,7 +107,9 @@ func (c GKECluster) document(name string) map[string]any {
 	var pools []any
 	for _, pool := range c.NodePools {
 		const labels = "a label of a node pool with a long value,"
-		pools = append(pools, map[string]any{"name": pool, "config": map[string]any{"labels": map[string]any{"long": strings.Repeat(labels, 500)}}})
+		pools = append(pools,
+			map[string]any{"name": pool,
+				"config": map[string]any{"labels": map[string]any{"long": strings.Repeat(labels, 500)}}})
 	}
 	if len(pools) > 0 {
 		d["nodePools"] = pools

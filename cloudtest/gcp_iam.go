@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// SetIAMViewers lets members read all workload identity pools and the policies of all service accounts, as
-// roles/iam.securityReviewer does.
+// SetIAMViewers lets members read all workload identity pools and the policies
+// of all service accounts, as roles/iam.securityReviewer does.
 func (g *GCP) SetIAMViewers(members ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,8 +30,9 @@ func stateOf(name string, disabled, deleted bool, now time.Time) map[string]any 
 	return d
 }
 
-// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers, patch for the uploaded keys of a provider, and getIamPolicy
-// for service accounts. Policies have no conditions, and projects have no policies.
+// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers,
+// patch for the uploaded keys of a provider, and getIamPolicy for service
+// accounts. Policies have no conditions, and projects have no policies.
 func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	email, policy := strings.CutSuffix(strings.TrimPrefix(name, "projects/-/serviceAccounts/"), ":getIamPolicy")
@@ -55,7 +56,8 @@ func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 		if !g.administers(caller, host, name) && (r.Method == http.MethodPatch || !caller.isOneOf(g.iamViewers)) {
 			return nil, &googleError{status: http.StatusForbidden, message: "Permission '" + permission +
 				"' denied on resource '//" + host + "/" + name +
-				"' (or it may not exist).", reason: "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com", metadata: map[string]string{"permission": permission}}
+				"' (or it may not exist).", reason: "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com",
+				metadata: map[string]string{"permission": permission}}
 		}
 		switch {
 		case policy && r.Method == http.MethodPost:
@@ -77,7 +79,8 @@ func (g *GCP) policyOf(email string) (any, *googleError) {
 		return nil, googleNotFound("Unknown service account")
 	}
 	bindings := []any{}
-	for role, members := range map[string][]string{"roles/iam.workloadIdentityUser": account.WorkloadIdentityUsers, "roles/iam.serviceAccountTokenCreator": account.TokenCreators} {
+	for role, members := range map[string][]string{"roles/iam.workloadIdentityUser": account.WorkloadIdentityUsers,
+		"roles/iam.serviceAccountTokenCreator": account.TokenCreators} {
 		if len(members) > 0 {
 			bindings = append(bindings, map[string]any{"role": role, "members": members})
 		}
@@ -114,8 +117,9 @@ func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	return d, nil
 }
 
-// AddUser creates a user with a refresh token, and returns the application default credentials that gcloud writes for users (type
-// authorized_user). In IAM policies, the user is user:<email>.
+// AddUser creates a user with a refresh token, and returns the application
+// default credentials that gcloud writes for users (type authorized_user). In
+// IAM policies, the user is user:<email>.
 func (g *GCP) AddUser(email string) []byte {
 	refresh := "1//" + randomName(40)
 	g.mu.Lock()
@@ -125,8 +129,9 @@ func (g *GCP) AddUser(email string) []byte {
 		"client_secret": "not-a-secret", "refresh_token": refresh, "quota_project_id": "my-project"})
 }
 
-// serveOAuth is Google's authorization server for users: POST /token with a refresh token, and /tokeninfo with the e-mail
-// address. It ignores scopes and the client secret.
+// serveOAuth is Google's authorization server for users: POST /token with a
+// refresh token, and /tokeninfo with the e-mail address. It ignores scopes and
+// the client secret.
 func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	body, _ := readBody(w, r)
 	form, _ := url.ParseQuery(string(body)) // a malformed form lacks parameters

@@ -13,7 +13,8 @@ const (
 	googleAccounts      = "accounts.google.com"
 )
 
-// serveIAMCredentials is the IAM Service Account Credentials API, v1, without signBlob and signJwt.
+// serveIAMCredentials is the IAM Service Account Credentials API, v1, without
+// signBlob and signJwt.
 func (g *GCP) serveIAMCredentials(w http.ResponseWriter, r *http.Request, host string) {
 	email, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, serviceAccountsPath), ":")
 	call := Call{Service: "iamcredentials", Action: method, Host: host, Parameters: map[string]string{"email": email}}
@@ -63,7 +64,8 @@ func (g *GCP) mayImpersonate(caller GCPIdentity, email string, delegates []strin
 		if !caller.isOneOf(found.TokenCreators) && !caller.isOneOf(found.WorkloadIdentityUsers) {
 			return found, &googleError{status: http.StatusForbidden,
 				message: fmt.Sprintf("Permission '%s' denied on resource (or it may not exist).", permission),
-				reason:  "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com", metadata: map[string]string{"permission": permission}}
+				reason:  "IAM_PERMISSION_DENIED", domain: "iam.googleapis.com",
+				metadata: map[string]string{"permission": permission}}
 		}
 		account, caller = found, GCPIdentity{Members: []string{"serviceAccount:" + next}}
 	}
@@ -85,7 +87,9 @@ func (g *GCP) generateAccessToken(caller GCPIdentity, email string, request iamC
 	if request.Lifetime != "" {
 		seconds, err := time.ParseDuration(request.Lifetime)
 		if err != nil || seconds <= 0 || !strings.HasSuffix(request.Lifetime, "s") {
-			return nil, invalid(fmt.Sprintf("Invalid value at 'lifetime' (type.googleapis.com/google.protobuf.Duration), %q", request.Lifetime))
+			return nil,
+				invalid(fmt.Sprintf("Invalid value at 'lifetime' (type.googleapis.com/google.protobuf.Duration), %q",
+					request.Lifetime))
 		}
 		lifetime = seconds
 	}
@@ -112,7 +116,8 @@ func (g *GCP) generateIDToken(caller GCPIdentity, email string, request iamCrede
 	return map[string]string{"token": token}, nil
 }
 
-// googleIssuer signs ID tokens. It publishes its keys at https://accounts.google.com, like the real one.
+// googleIssuer signs ID tokens. It publishes its keys at
+// https://accounts.google.com, like the real one.
 func (g *GCP) googleIssuer() (*Issuer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -142,7 +147,8 @@ func (g *GCP) signIDToken(email, audience string, withEmail bool) (string, error
 	return issuer.Sign(claims)
 }
 
-// serveAccounts serves the discovery document and the keys of Google's ID tokens, at the paths of a Kubernetes issuer.
+// serveAccounts serves the discovery document and the keys of Google's ID
+// tokens, at the paths of a Kubernetes issuer.
 func (g *GCP) serveAccounts(w http.ResponseWriter, r *http.Request, host string) {
 	issuer, err := g.googleIssuer()
 	if err != nil {

@@ -12,19 +12,22 @@ type GCPMetadata struct {
 	ProjectID string
 	// ClusterLocation and ClusterName are empty on a machine outside GKE.
 	ClusterLocation, ClusterName string
-	// Email is the address of the service account of the pod or the machine. Empty: there is none.
+	// Email is the address of the service account of the pod or the machine.
+	// Empty: there is none.
 	Email string
 }
 
-// SetMetadata sets the values of the metadata server. Before that, and with nil, it answers every path with 404.
+// SetMetadata sets the values of the metadata server. Before that, and with
+// nil, it answers every path with 404.
 func (g *GCP) SetMetadata(m *GCPMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.metadata = m
 }
 
-// serveMetadata answers at http://metadata.google.internal and at http://169.254.169.254/computeMetadata/. It has only the
-// values that credentials need, without directories and without waiting for changes.
+// serveMetadata answers at http://metadata.google.internal and at
+// http://169.254.169.254/computeMetadata/. It has only the values that
+// credentials need, without directories and without waiting for changes.
 func (g *GCP) serveMetadata(w http.ResponseWriter, r *http.Request, host string) {
 	path := strings.TrimPrefix(r.URL.Path, "/computeMetadata/v1/")
 	call := Call{Service: "gcp-metadata", Action: path, Host: host, Parameters: map[string]string{
@@ -51,7 +54,8 @@ func (g *GCP) serveMetadata(w http.ResponseWriter, r *http.Request, host string)
 
 func (g *GCP) metadataAnswer(r *http.Request, path string) (status int, body string) {
 	if r.Header.Get("Metadata-Flavor") != "Google" || r.Header.Get("X-Forwarded-For") != "" {
-		return http.StatusForbidden, `GKE Metadata Server encountered an error: Missing required header "Metadata-Flavor": "Google"`
+		return http.StatusForbidden,
+			`GKE Metadata Server encountered an error: Missing required header "Metadata-Flavor": "Google"`
 	}
 	g.mu.Lock()
 	var m GCPMetadata

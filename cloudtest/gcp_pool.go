@@ -9,7 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// providerPermission returns the action of a request for a provider and its permission.
+// providerPermission returns the action of a request for a provider and its
+// permission.
 func providerPermission(method, name string) (action, permission string) {
 	switch {
 	case strings.Contains(name, "/operations/"):
@@ -20,14 +21,16 @@ func providerPermission(method, name string) (action, permission string) {
 	return "providers.get", "iam.workloadIdentityPoolProviders.get"
 }
 
-// administers reports whether a caller may read and change the provider of a name, which may be that of an operation. It needs the lock.
+// administers reports whether a caller may read and change the provider of a
+// name, which may be that of an operation. It needs the lock.
 func (g *GCP) administers(caller GCPIdentity, host, name string) bool {
 	name, _, _ = strings.Cut(name, "/operations/")
 	p := g.providers["//"+host+"/"+name]
 	return p != nil && caller.isOneOf(p.config.Admins)
 }
 
-// patchProvider replaces the uploaded keys of a provider, and returns an operation that ends at once. It needs the lock.
+// patchProvider replaces the uploaded keys of a provider, and returns an
+// operation that ends at once. It needs the lock.
 func (g *GCP) patchProvider(host, name, mask string, body []byte) (any, *googleError) {
 	invalid := func(message string) (any, *googleError) {
 		return nil, &googleError{status: http.StatusBadRequest, message: message}

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// SetRepository sets the members that may read and write a repository of Artifact Registry, <host>/<project>/<repository>, or
-// of gcr.io, <host>/<project>.
+// SetRepository sets the members that may read and write a repository of
+// Artifact Registry, <host>/<project>/<repository>, or of gcr.io,
+// <host>/<project>.
 func (g *GCP) SetRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
-// SetGitRepository sets the members that may read and write a repository of Secure Source Manager,
-// <host>/<project>/<repository>.
+// SetGitRepository sets the members that may read and write a repository of
+// Secure Source Manager, <host>/<project>/<repository>.
 func (g *GCP) SetGitRepository(name string, readers ...string) { g.setReaders(name, readers) }
 
 func (g *GCP) setReaders(name string, readers []string) {
@@ -21,15 +22,16 @@ func (g *GCP) setReaders(name string, readers []string) {
 	g.readers[name] = readers
 }
 
-// SetRegistryHandler sets the handler of authorized requests, such as the registry of go-containerregistry. Without it, there are
-// no images.
+// SetRegistryHandler sets the handler of authorized requests, such as the
+// registry of go-containerregistry. Without it, there are no images.
 func (g *GCP) SetRegistryHandler(h http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.registry = h
 }
 
-// readersOf returns the name and the readers of the repository that contains a path.
+// readersOf returns the name and the readers of the repository that contains a
+// path.
 func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -41,8 +43,9 @@ func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	return host + "/" + path, nil
 }
 
-// serveRegistry is the front of Artifact Registry: the token endpoint /v2/token and everything below /v2/, for callers with
-// an access token as the password of oauth2accesstoken, or as a bearer token.
+// serveRegistry is the front of Artifact Registry: the token endpoint /v2/token
+// and everything below /v2/, for callers with an access token as the password
+// of oauth2accesstoken, or as a bearer token.
 func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string) {
 	action := "pull"
 	if r.URL.Path == "/v2/token" {
@@ -122,8 +125,9 @@ func garRepository(r *http.Request) string {
 	return ""
 }
 
-// serveGit is the first request of Git over HTTPS at Secure Source Manager, GET <repository>[.git]/info/refs. The access token is
-// the password of any user, or a bearer token. Repositories are empty.
+// serveGit is the first request of Git over HTTPS at Secure Source Manager, GET
+// <repository>[.git]/info/refs. The access token is the password of any user,
+// or a bearer token. Repositories are empty.
 func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	path, isRefs := strings.CutSuffix(r.URL.Path, "/info/refs")
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), ".git")

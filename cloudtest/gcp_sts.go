@@ -13,7 +13,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// WorkloadIdentityProvider is a provider of a workload identity pool that trusts an issuer.
+// WorkloadIdentityProvider is a provider of a workload identity pool that
+// trusts an issuer.
 type WorkloadIdentityProvider struct {
 	// Issuer is the issuer's URL, as in the iss claim.
 	Issuer string
@@ -24,13 +25,17 @@ type WorkloadIdentityProvider struct {
 	// AllowedAudiences are the audiences that tokens may have. Empty: the
 	// provider's full resource name, with or without "https:".
 	AllowedAudiences []string
-	// Condition is the attribute condition. Nil admits every token of the issuer.
+	// Condition is the attribute condition. Nil admits every token of the
+	// issuer.
 	Condition func(claims map[string]any) bool
-	// ConditionCEL is Condition in CEL, as the IAM API shows it. It is not evaluated.
+	// ConditionCEL is Condition in CEL, as the IAM API shows it. It is not
+	// evaluated.
 	ConditionCEL string
-	// Disabled and Deleted providers refuse tokens like providers that do not exist.
+	// Disabled and Deleted providers refuse tokens like providers that do not
+	// exist.
 	Disabled, Deleted bool
-	// Admins are the members that may read the provider and upload keys (roles/iam.workloadIdentityPoolAdmin).
+	// Admins are the members that may read the provider and upload keys
+	// (roles/iam.workloadIdentityPoolAdmin).
 	Admins []string
 }
 
@@ -44,7 +49,8 @@ type poolProvider struct {
 }
 
 // SetWorkloadIdentityProvider creates a provider,
-// projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>, or replaces it.
+// projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>,
+// or replaces it.
 func (g *GCP) SetWorkloadIdentityProvider(name string, config WorkloadIdentityProvider) {
 	universe := g.universeDomain()
 	resource := "//iam." + universe + "/" + name
@@ -61,7 +67,8 @@ func (g *GCP) SetWorkloadIdentityProvider(name string, config WorkloadIdentityPr
 	g.providers[resource] = p
 }
 
-// RemoveWorkloadIdentityProvider removes a provider. Access tokens stay valid, as they do in Google Cloud.
+// RemoveWorkloadIdentityProvider removes a provider. Access tokens stay valid,
+// as they do in Google Cloud.
 func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 	resource := "//iam." + g.universeDomain() + "/" + name
 	g.mu.Lock()
@@ -191,7 +198,8 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	return g.federated(p, claims, strings.Fields(form.Get("scope")))
 }
 
-// federated issues the token. It expires with the exchanged token, at the latest after an hour.
+// federated issues the token. It expires with the exchanged token, at the
+// latest after an hour.
 func (g *GCP) federated(p *poolProvider, claims tokenClaims, scopes []string) (map[string]any, *stsRefusal) {
 	const most, less = time.Hour, 2 * time.Second
 	lifetime := (min(claims.Expiry.Time().Sub(g.cloud.time()), most) - less).Truncate(time.Second)

@@ -31,8 +31,10 @@ func newGCPEnvironment(t *testing.T) *gcpEnvironment {
 	t.Helper()
 	issuer := testenv.Issuer(t)
 	cloud := testenv.Cloud(t)
-	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
-	return &gcpEnvironment{t, issuer, cloud, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
+	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	return &gcpEnvironment{t, issuer, cloud,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}}
 }
 
 func (w *gcpEnvironment) get(address, bearer string) (status int, answer string, header http.Header) {
@@ -43,8 +45,9 @@ func (w *gcpEnvironment) get(address, bearer string) (status int, answer string,
 func (w *gcpEnvironment) exchange(audience, token string) (status int, answer map[string]any) {
 	w.t.Helper()
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "audience": {audience},
-		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"}, "scope": {"https://www.googleapis.com/auth/cloud-platform"},
-		"subject_token_type": {"urn:ietf:params:oauth:token-type:jwt"}, "subject_token": {token}}
+		"requested_token_type": {"urn:ietf:params:oauth:token-type:access_token"},
+		"scope":                {"https://www.googleapis.com/auth/cloud-platform"},
+		"subject_token_type":   {"urn:ietf:params:oauth:token-type:jwt"}, "subject_token": {token}}
 	status, body, _ := send(w.t, w.cloud, http.MethodPost, "https://sts.googleapis.com/v1/token", form.Encode(),
 		"Content-Type", "application/x-www-form-urlencoded")
 	if err := json.Unmarshal([]byte(body), &answer); err != nil {
@@ -79,7 +82,8 @@ func TestGCPTokenService(t *testing.T) {
 		}
 		return good[:strings.LastIndexByte(good, '.')] + bad[strings.LastIndexByte(bad, '.'):]
 	}()
-	noKey, err := w.issuer.SignWithHeader(w.issuer.Claims(w.sa, []string{resource}, time.Hour), map[string]any{"alg": "RS256"})
+	noKey, err := w.issuer.SignWithHeader(w.issuer.Claims(w.sa, []string{resource}, time.Hour),
+		map[string]any{"alg": "RS256"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,22 +95,43 @@ func TestGCPTokenService(t *testing.T) {
 		"https audience":   {resource, w.sign(nil), 200, "", ""},
 		"without https":    {resource, w.sign(func(c map[string]any) { c["aud"] = resource }), 200, "", ""},
 		"expired a moment": {resource, w.sign(func(c map[string]any) { c["exp"] = now - 50 }), 500, "", ""},
-		"expired":          {resource, w.sign(func(c map[string]any) { c["exp"] = now - 90 }), 400, "invalid_grant", "is stale to sign-in."},
-		"of the future":    {resource, w.sign(func(c map[string]any) { c["iat"] = now + 120 }), 400, "invalid_grant", "is stale to sign-in."},
-		"without iat":      {resource, w.sign(func(c map[string]any) { delete(c, "iat") }), 400, "invalid_grant", "ID Token issued at null is stale to sign-in."},
-		"other audience":   {resource, w.sign(func(c map[string]any) { c["aud"] = "x" }), 400, "invalid_grant", "The audience in ID Token [x] does not match the expected audience."},
-		"no audience":      {resource, w.sign(func(c map[string]any) { delete(c, "aud") }), 400, "invalid_grant", "The audience in ID Token [] does not match"},
-		"other issuer":     {resource, w.sign(func(c map[string]any) { c["iss"] = "https://x.example" }), 400, "invalid_grant", "The issuer in ID Token https://x.example does not match the expected one in config: https://issuer.example"},
-		"no issuer":        {resource, w.sign(func(c map[string]any) { delete(c, "iss") }), 400, "invalid_grant", "The issuer in ID Token null"},
-		"long subject":     {resource, w.sign(func(c map[string]any) { c["sub"] = strings.Repeat("x", 128) }), 400, "invalid_grant", "127 bytes"},
-		"no subject":       {resource, w.sign(func(c map[string]any) { delete(c, "sub") }), 400, "unauthorized_client", "attribute condition"},
-		"forged":           {resource, forged, 400, "invalid_grant", "Unable to verify the ID Token signature."},
-		"no key":           {resource, noKey, 400, "invalid_grant", "Error connecting to the given credential's issuer."},
-		"no JWT":           {resource, "x", 400, "invalid_grant", ""},
-		"pool":             {"//iam.googleapis.com/" + gcpPool, w.sign(nil), 400, "invalid_request", `Invalid value for "audience"`},
+		"expired": {resource, w.sign(func(c map[string]any) {
+			c["exp"] = now - 90
+		}), 400, "invalid_grant", "is stale to sign-in."},
+		"of the future": {resource, w.sign(func(c map[string]any) {
+			c["iat"] = now + 120
+		}), 400, "invalid_grant", "is stale to sign-in."},
+		"without iat": {resource, w.sign(func(c map[string]any) {
+			delete(c, "iat")
+		}), 400, "invalid_grant", "ID Token issued at null is stale to sign-in."},
+		"other audience": {resource, w.sign(func(c map[string]any) {
+			c["aud"] = "x"
+		}), 400, "invalid_grant", "The audience in ID Token [x] does not match the expected audience."},
+		"no audience": {resource, w.sign(func(c map[string]any) {
+			delete(c, "aud")
+		}), 400, "invalid_grant", "The audience in ID Token [] does not match"},
+		"other issuer": {resource, w.sign(func(c map[string]any) {
+			c["iss"] = "https://x.example"
+		}), 400, "invalid_grant",
+			"The issuer in ID Token https://x.example does not match the expected one in config: https://issuer.example"},
+		"no issuer": {resource, w.sign(func(c map[string]any) {
+			delete(c, "iss")
+		}), 400, "invalid_grant", "The issuer in ID Token null"},
+		"long subject": {resource, w.sign(func(c map[string]any) {
+			c["sub"] = strings.Repeat("x", 128)
+		}), 400, "invalid_grant", "127 bytes"},
+		"no subject": {resource, w.sign(func(c map[string]any) {
+			delete(c, "sub")
+		}), 400, "unauthorized_client", "attribute condition"},
+		"forged": {resource, forged, 400, "invalid_grant", "Unable to verify the ID Token signature."},
+		"no key": {resource, noKey, 400, "invalid_grant", "Error connecting to the given credential's issuer."},
+		"no JWT": {resource, "x", 400, "invalid_grant", ""},
+		"pool": {"//iam.googleapis.com/" + gcpPool, w.sign(nil), 400, "invalid_request",
+			`Invalid value for "audience"`},
 		"unknown provider": {resource + "2", w.sign(nil), 400, "invalid_target", "The target service indicated"},
 		"project ID":       {strings.Replace(resource, "123456789012", "project", 1), w.sign(nil), 400, "invalid_target", ""},
-		"other universe":   {strings.Replace(resource, "googleapis.com", "s3nsapis.fr", 1), w.sign(nil), 400, "invalid_request", ""},
+		"other universe": {strings.Replace(resource, "googleapis.com", "s3nsapis.fr", 1), w.sign(nil), 400,
+			"invalid_request", ""},
 	} {
 		status, answer := w.exchange(tc.audience, tc.token)
 		code, _ := answer["error"].(string)
@@ -119,14 +144,18 @@ func TestGCPTokenService(t *testing.T) {
 
 func TestGCPFederatedToken(t *testing.T) {
 	w := newGCPEnvironment(t)
-	_, answer := w.exchange("//iam.googleapis.com/"+gcpProvider, w.sign(func(c map[string]any) { c["exp"] = time.Now().Add(10 * time.Minute).Unix() }))
+	_, answer := w.exchange("//iam.googleapis.com/"+gcpProvider, w.sign(func(c map[string]any) {
+		c["exp"] = time.Now().Add(10 * time.Minute).Unix()
+	}))
 	token, _ := answer["access_token"].(string)
 	lifetime, _ := answer["expires_in"].(float64)
 	id, ok := w.cloud.GCP().Identity(token)
-	if !ok || answer["token_type"] != "Bearer" || lifetime > 600 || lifetime < 540 || id.Subject != "system:serviceaccount:tenant-a:app" {
+	if !ok || answer["token_type"] != "Bearer" || lifetime > 600 || lifetime < 540 ||
+		id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got %v of %+v", answer, id)
 	}
-	const image, repository = "https://europe-docker.pkg.dev/v2/project/repo/app/manifests/1", "europe-docker.pkg.dev/project/repo"
+	const image, repository = "https://europe-docker.pkg.dev/v2/project/repo/app/manifests/1",
+		"europe-docker.pkg.dev/project/repo"
 	w.cloud.GCP().SetRepository(repository, "principalSet://iam.googleapis.com/"+gcpPool+"/*")
 	get := func(address string, status int, want string) {
 		t.Helper()
@@ -147,12 +176,15 @@ func TestGCPFederatedToken(t *testing.T) {
 func TestGCPCredentialsAPI(t *testing.T) {
 	w := newGCPEnvironment(t)
 	const email, caller = "app@project.iam.gserviceaccount.com", "caller@project.iam.gserviceaccount.com"
-	w.cloud.GCP().SetServiceAccount(email, cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + caller}})
+	w.cloud.GCP().SetServiceAccount(email,
+		cloudtest.GCPServiceAccount{TokenCreators: []string{"serviceAccount:" + caller}})
 	call := func(token, method, body string, status int, want string) {
 		t.Helper()
-		got, answer, header := send(t, w.cloud, http.MethodPost, "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+email+":"+method, body,
+		got, answer, header := send(t, w.cloud, http.MethodPost,
+			"https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+email+":"+method, body,
 			"Content-Type", "application/json", "Authorization", "Bearer "+token)
-		if got != status || !strings.Contains(answer, want) || !strings.HasPrefix(header.Get("Content-Type"), "application/json") {
+		if got != status || !strings.Contains(answer, want) ||
+			!strings.HasPrefix(header.Get("Content-Type"), "application/json") {
 			t.Errorf("%s %s: got %d, %s", method, body, got, answer)
 		}
 	}
@@ -160,15 +192,18 @@ func TestGCPCredentialsAPI(t *testing.T) {
 	token := w.cloud.GCP().IssueAccessToken(caller)
 	call(token, "generateAccessToken", good, 200, `"accessToken": "ya29.`)
 	call(token, "generateAccessToken", `{}`, 400, "INVALID_ARGUMENT")
-	call(token, "generateAccessToken", `{"scope":["x"],"lifetime":"7200s"}`, 400, "can not have lifetimes of more than 1 hour")
+	call(token, "generateAccessToken", `{"scope":["x"],"lifetime":"7200s"}`, 400,
+		"can not have lifetimes of more than 1 hour")
 	call(token, "generateAccessToken", `{"scope":["x"],"lifetime":"1h"}`, 400, "INVALID_ARGUMENT")
 	call(token, "generateAccessToken", `<`, 400, "INVALID_ARGUMENT")
 	call(token, "generateIdToken", `{"audience":"https://x.example"}`, 200, `"token": "eyJ`)
 	call(token, "generateIdToken", `{}`, 400, "INVALID_ARGUMENT")
 	call(token, "signJwt", `{}`, 404, "NOT_FOUND")
 	call("wrong", "generateAccessToken", good, 401, "UNAUTHENTICATED")
-	call(w.cloud.GCP().IssueAccessToken(caller, "https://www.googleapis.com/auth/devstorage.read_only"), "generateAccessToken", good, 403, "ACCESS_TOKEN_SCOPE_INSUFFICIENT")
-	call(w.cloud.GCP().IssueAccessToken("other@project.iam.gserviceaccount.com"), "generateAccessToken", good, 403, "IAM_PERMISSION_DENIED")
+	call(w.cloud.GCP().IssueAccessToken(caller, "https://www.googleapis.com/auth/devstorage.read_only"),
+		"generateAccessToken", good, 403, "ACCESS_TOKEN_SCOPE_INSUFFICIENT")
+	call(w.cloud.GCP().IssueAccessToken("other@project.iam.gserviceaccount.com"), "generateAccessToken", good, 403,
+		"IAM_PERMISSION_DENIED")
 	w.cloud.GCP().RemoveServiceAccount(email)
 	call(token, "generateAccessToken", good, 404, "Gaia id not found for email "+email)
 }
@@ -177,7 +212,8 @@ func TestGCPMetadataServer(t *testing.T) {
 	w := newGCPEnvironment(t)
 	get := func(path, flavor string) (status int, body string) {
 		t.Helper()
-		status, body, header := send(t, w.cloud, http.MethodGet, "http://169.254.169.254/computeMetadata/v1/"+path, "", "Metadata-Flavor", flavor)
+		status, body, header := send(t, w.cloud, http.MethodGet, "http://169.254.169.254/computeMetadata/v1/"+path, "",
+			"Metadata-Flavor", flavor)
 		if header.Get("Metadata-Flavor") != "Google" {
 			t.Errorf("headers %v", header)
 		}
@@ -186,17 +222,21 @@ func TestGCPMetadataServer(t *testing.T) {
 	if status, _ := get("project/project-id", "Google"); status != 404 {
 		t.Errorf("status %d outside Google Cloud", status)
 	}
-	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "us-central1", ClusterName: "c", Email: "pod@project.iam.gserviceaccount.com"})
+	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "us-central1",
+		ClusterName: "c", Email: "pod@project.iam.gserviceaccount.com"})
 	for path, want := range map[string]string{
-		"project/project-id": "project", "instance/attributes/cluster-location": "us-central1", "instance/attributes/cluster-name": "c",
-		"instance/service-accounts/default/email": "pod@", "instance/service-accounts/default/token": `{"access_token":"ya29.`,
+		"project/project-id": "project", "instance/attributes/cluster-location": "us-central1",
+		"instance/attributes/cluster-name":                      "c",
+		"instance/service-accounts/default/email":               "pod@",
+		"instance/service-accounts/default/token":               `{"access_token":"ya29.`,
 		"instance/service-accounts/default/identity?audience=x": "eyJ",
 	} {
 		if status, body := get(path, "Google"); status != 200 || !strings.HasPrefix(body, want) {
 			t.Errorf("%s: %d, %s", path, status, body)
 		}
 	}
-	if status, body := get("project/project-id", ""); status != 403 || !strings.Contains(body, `Missing required header "Metadata-Flavor"`) {
+	if status, body := get("project/project-id", ""); status != 403 ||
+		!strings.Contains(body, `Missing required header "Metadata-Flavor"`) {
 		t.Errorf("without the header: %d, %s", status, body)
 	}
 	if status, _ := get("instance/service-accounts/default/identity", "Google"); status != 400 {
@@ -209,14 +249,16 @@ func TestGCPRegistryAndGit(t *testing.T) {
 	const email = "app@project.iam.gserviceaccount.com"
 	w.cloud.GCP().SetRepository("eu.gcr.io/project", "serviceAccount:"+email)
 	status, _, header := w.get("https://eu.gcr.io/v2/", "")
-	if want := `Bearer realm="https://eu.gcr.io/v2/token",service="eu.gcr.io"`; status != 401 || header.Get("WWW-Authenticate") != want {
+	if want := `Bearer realm="https://eu.gcr.io/v2/token",service="eu.gcr.io"`; status != 401 ||
+		header.Get("WWW-Authenticate") != want {
 		t.Errorf("got %d, %q", status, header.Get("WWW-Authenticate"))
 	}
 	token := w.cloud.GCP().IssueAccessToken(email)
 	if status, body, _ := w.get("https://eu.gcr.io/v2/", "Bearer "+token); status != 200 || body != "{}" {
 		t.Errorf("got %d, %s", status, body)
 	}
-	if status, body, _ := w.get("https://eu.gcr.io/v2/other/app/manifests/v1", "Bearer "+token); status != 403 || !strings.Contains(body, "downloadArtifacts") {
+	if status, body, _ := w.get("https://eu.gcr.io/v2/other/app/manifests/v1", "Bearer "+token); status != 403 ||
+		!strings.Contains(body, "downloadArtifacts") {
 		t.Errorf("got %d, %s", status, body)
 	}
 	const git = "https://i-123456789012-git.us-central1.sourcemanager.dev/project/repo.git/info/refs?service=git-upload-pack"
@@ -227,8 +269,10 @@ func TestGCPRegistryAndGit(t *testing.T) {
 	if status, _, _ := w.get(git, "Bearer "+token); status != 404 {
 		t.Errorf("got %d for a repository that does not exist", status)
 	}
-	w.cloud.GCP().SetGitRepository("i-123456789012-git.us-central1.sourcemanager.dev/project/repo", "serviceAccount:"+email)
-	if status, body, _ := w.get(git, "Bearer "+token); status != 200 || !strings.HasPrefix(body, "001e# service=git-upload-pack\n0000") {
+	w.cloud.GCP().SetGitRepository("i-123456789012-git.us-central1.sourcemanager.dev/project/repo",
+		"serviceAccount:"+email)
+	if status, body, _ := w.get(git, "Bearer "+token); status != 200 ||
+		!strings.HasPrefix(body, "001e# service=git-upload-pack\n0000") {
 		t.Errorf("got %d, %q", status, body)
 	}
 }

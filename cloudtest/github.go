@@ -38,7 +38,8 @@ type GitHub struct {
 type GitHubInstallation struct {
 	// App is the ID of the App.
 	App string
-	// Owner is the user or the organization, Repositories are those that the App may see, without the owner.
+	// Owner is the user or the organization, Repositories are those that the
+	// App may see, without the owner.
 	Owner        string
 	Repositories []string
 	// Permissions are levels by name.
@@ -56,7 +57,8 @@ type GitHubIdentity struct {
 	Expiration   time.Time
 }
 
-// NewGitHub serves the API of github.com, of a subdomain of ghe.com, or of a GitHub Enterprise Server elsewhere.
+// NewGitHub serves the API of github.com, of a subdomain of ghe.com, or of a
+// GitHub Enterprise Server elsewhere.
 func NewGitHub(cloud *Cloud, host string) *GitHub {
 	g := &GitHub{cloud: cloud, apps: map[string]*rsa.PublicKey{}, installations: map[int64]GitHubInstallation{},
 		issued: map[string]GitHubIdentity{}}
@@ -78,7 +80,8 @@ func (g *GitHub) AddApp(id string, key *rsa.PublicKey) {
 	g.apps[id] = key
 }
 
-// SetInstallation adds or replaces an installation. One without an App is removed, and so are its tokens.
+// SetInstallation adds or replaces an installation. One without an App is
+// removed, and so are its tokens.
 func (g *GitHub) SetInstallation(id int64, installation GitHubInstallation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,14 +90,16 @@ func (g *GitHub) SetInstallation(id int64, installation GitHubInstallation) {
 	}
 }
 
-// SetRateLimit makes the API answer with a status and headers, such as Retry-After. Status 0 ends that.
+// SetRateLimit makes the API answer with a status and headers, such as
+// Retry-After. Status 0 ends that.
 func (g *GitHub) SetRateLimit(status int, headers http.Header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limited, g.limits = status, headers.Clone()
 }
 
-// Identity returns what a token may do. It is false for one that GitHub did not issue, or that has expired.
+// Identity returns what a token may do. It is false for one that GitHub did not
+// issue, or that has expired.
 func (g *GitHub) Identity(token string) (GitHubIdentity, bool) {
 	now := g.cloud.time()
 	g.mu.Lock()

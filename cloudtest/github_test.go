@@ -16,8 +16,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// The fake accepts the forms of GitHub's own SDK (@octokit/auth-app 8.3): a numeric iss, the scheme in lower case, the
-// older media type, no version, and no body for everything that the installation has. It refuses other JWTs.
+// The fake accepts the forms of GitHub's own SDK (@octokit/auth-app 8.3): a
+// numeric iss, the scheme in lower case, the older media type, no version, and
+// no body for everything that the installation has. It refuses other JWTs.
 func TestGitHubAcceptsItsSDK(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// send sends a request with names and values of headers, leaving out those without a value, and returns the answer.
+// send sends a request with names and values of headers, leaving out those
+// without a value, and returns the answer.
 func send(t *testing.T, cloud *cloudtest.Cloud, method, address, body string, headers ...string) (
 	status int, text string, header http.Header,
 ) {
@@ -54,17 +55,22 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "hello")
 	}))
-	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/v1/secret", ""); status != http.StatusCreated || body != "hello" {
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/v1/secret",
+		""); status != http.StatusCreated || body != "hello" {
 		t.Errorf("%d %q", status, body)
 	}
 	if n := cloud.Calls("vault.example", "GET /v1/secret"); n != 1 {
 		t.Errorf("%d calls in %+v", n, cloud.Log())
 	}
-	cloud.AddFault(cloudtest.Fault{Service: "vault.example", Times: 1, Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "7"})
-	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusTooManyRequests || body != "slow down\n" {
+	cloud.AddFault(cloudtest.Fault{Service: "vault.example", Times: 1, Status: http.StatusTooManyRequests,
+		Message: "slow down", RetryAfter: "7"})
+	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/",
+		""); status != http.StatusTooManyRequests || body != "slow down\n" {
 		t.Errorf("fault: %d %q", status, body)
 	}
-	cloud.AddFault(cloudtest.Fault{Service: "vault.example", Rewrite: func(body []byte) []byte { return append(body, " world"...) }})
+	cloud.AddFault(cloudtest.Fault{Service: "vault.example", Rewrite: func(body []byte) []byte {
+		return append(body, " world"...)
+	}})
 	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/", ""); status != http.StatusCreated ||
 		body != "hello world" {
 		t.Errorf("rewritten: %d %q", status, body)
@@ -94,7 +100,8 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 	// Another port, a look-alike, and a region without the service.
 	for _, host := range []string{"vault.example:443", "sts.amazonaws.com.evil.example:443",
 		"api.ecr-public.eu-west-1.amazonaws.com:443"} {
-		if _, err := cloud.DialContext(t.Context(), "tcp", host); err == nil || !strings.Contains(err.Error(), `no service at host "`+host+`"`) {
+		if _, err := cloud.DialContext(t.Context(), "tcp", host); err == nil ||
+			!strings.Contains(err.Error(), `no service at host "`+host+`"`) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
@@ -103,7 +110,8 @@ func TestHandleServesThePortOfItsHost(t *testing.T) {
 func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
 	cloud := testenv.Cloud(t)
 	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())
-	if status, _, _ := send(t, cloud, http.MethodGet, "https://sts.eu-west-2.amazonaws.com/", ""); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
+	if status, _, _ := send(t, cloud, http.MethodGet, "https://sts.eu-west-2.amazonaws.com/",
+		""); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
 		t.Errorf("%d, %+v", status, cloud.Log())
 	}
 }
@@ -115,12 +123,14 @@ func TestVerifySignatureReturnsTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := func() *http.Request {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://secretsmanager.eu-west-2.amazonaws.com/", strings.NewReader("body"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"https://secretsmanager.eu-west-2.amazonaws.com/", strings.NewReader("body"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		const hash = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5" // SHA-256 of "body"
-		if err := v4.NewSigner().SignHTTP(t.Context(), creds, req, hash, "secretsmanager", "eu-west-2", time.Now()); err != nil {
+		if err := v4.NewSigner().SignHTTP(t.Context(), creds, req, hash, "secretsmanager", "eu-west-2",
+			time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		return req

@@ -7,7 +7,8 @@ import (
 	"net/http"
 )
 
-// handlerTransport answers requests for one host from a handler, without a network.
+// handlerTransport answers requests for one host from a handler, without a
+// network.
 type handlerTransport struct {
 	host    string
 	handler http.Handler
@@ -29,7 +30,8 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is an http.ResponseWriter that records. (The one of httptest adds flags to every program that imports it.)
+// answer is an http.ResponseWriter that records. (The one of httptest adds
+// flags to every program that imports it.)
 type answer struct {
 	header http.Header
 	status int

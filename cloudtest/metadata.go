@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// metadataService serves the addresses of the clouds' metadata services, over plain HTTP.
+// metadataService serves the addresses of the clouds' metadata services, over
+// plain HTTP.
 func (c *Cloud) metadataService() service {
 	return service{
 		at: func(host string) bool {

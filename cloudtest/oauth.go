@@ -45,7 +45,8 @@ type OAuth struct {
 type OAuthConfig struct {
 	// Host is the server's host name. Empty: oauth.example.
 	Host string
-	// Path follows the host in the issuer identifier, such as /realms/one. Empty: none.
+	// Path follows the host in the issuer identifier, such as /realms/one.
+	// Empty: none.
 	Path string
 	// RequireClient refuses exchanges without client authentication.
 	RequireClient bool
@@ -61,11 +62,13 @@ type OAuthConfig struct {
 type OAuthClient struct {
 	// ID is the client_id.
 	ID string
-	// Method is its method of authentication: "none", "client_secret_basic" or "client_assertion", a ServiceAccount's token.
+	// Method is its method of authentication: "none", "client_secret_basic" or
+	// "client_assertion", a ServiceAccount's token.
 	Method string
 	// Secret is the secret for client_secret_basic.
 	Secret string
-	// Issuer and Subject are the claims of the ServiceAccount's token for client_assertion. The server must trust the issuer.
+	// Issuer and Subject are the claims of the ServiceAccount's token for
+	// client_assertion. The server must trust the issuer.
 	Issuer, Subject string
 }
 
@@ -74,9 +77,11 @@ type OAuthGrant struct {
 	// Issuer and Subjects are claims of the subject token, compared whole.
 	Issuer   string
 	Subjects []string
-	// Clients are the IDs of the clients that may request the exchange. Empty: all.
+	// Clients are the IDs of the clients that may request the exchange. Empty:
+	// all.
 	Clients []string
-	// Audiences, Resources and Scopes are those that requests may name. A request without them is always allowed.
+	// Audiences, Resources and Scopes are those that requests may name. A
+	// request without them is always allowed.
 	Audiences, Resources, Scopes []string
 }
 
@@ -119,7 +124,8 @@ func (o *OAuth) settings() OAuthConfig {
 	return c
 }
 
-// Configure replaces the server's configuration. Issuers, clients, grants and issued tokens stay.
+// Configure replaces the server's configuration. Issuers, clients, grants and
+// issued tokens stay.
 func (o *OAuth) Configure(config OAuthConfig) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,7 +165,8 @@ func (o *OAuth) AddGrant(grant OAuthGrant) {
 	o.grants = append(o.grants, grant)
 }
 
-// Identity returns the identity behind a token. It is false for a token that the server did not issue, or that has expired.
+// Identity returns the identity behind a token. It is false for a token that
+// the server did not issue, or that has expired.
 func (o *OAuth) Identity(token string) (OAuthIdentity, bool) {
 	now := o.cloud.time()
 	o.mu.Lock()

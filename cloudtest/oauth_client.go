@@ -19,7 +19,8 @@ func invalidClient(description string) *oauthError {
 	return &oauthError{http.StatusUnauthorized, "invalid_client", description}
 }
 
-// authenticate returns the ID of the client, or "" for an anonymous request, if such are allowed.
+// authenticate returns the ID of the client, or "" for an anonymous request, if
+// such are allowed.
 func (s *oauthCall) authenticate() (string, *oauthError) {
 	s.basic = s.r.Header.Get("Authorization") != ""
 	assertion := s.form.Get("client_assertion")
@@ -56,7 +57,8 @@ func (s *oauthCall) authenticateNone() (string, *oauthError) {
 	return id, nil
 }
 
-// authenticateBasic decodes both parts, which are form-encoded (RFC 6749, section 2.3.1).
+// authenticateBasic decodes both parts, which are form-encoded (RFC 6749,
+// section 2.3.1).
 func (s *oauthCall) authenticateBasic() (string, *oauthError) {
 	encoded, ok := strings.CutPrefix(s.r.Header.Get("Authorization"), "Basic ")
 	decoded, err := base64.StdEncoding.DecodeString(encoded)
@@ -73,13 +75,15 @@ func (s *oauthCall) authenticateBasic() (string, *oauthError) {
 		return "", invalidClient("the secret is not form-encoded")
 	}
 	c, ok := s.oauth.client(id)
-	if !ok || c.Method != "client_secret_basic" || c.Secret == "" || subtle.ConstantTimeCompare([]byte(secret), []byte(c.Secret)) != 1 {
+	if !ok || c.Method != "client_secret_basic" || c.Secret == "" ||
+		subtle.ConstantTimeCompare([]byte(secret), []byte(c.Secret)) != 1 {
 		return "", invalidClient("client authentication failed")
 	}
 	return id, nil
 }
 
-// authenticateAssertion accepts the token of a ServiceAccount of a trusted cluster (RFC 7523, section 3).
+// authenticateAssertion accepts the token of a ServiceAccount of a trusted
+// cluster (RFC 7523, section 3).
 func (s *oauthCall) authenticateAssertion(assertion string) (string, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return "", refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")

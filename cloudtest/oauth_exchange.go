@@ -79,7 +79,8 @@ func (s *oauthCall) federatedClient() (any, *oauthError) {
 		return nil, refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
 	}
 	for name := range s.form {
-		if !slices.Contains([]string{"grant_type", "client_assertion_type", "client_assertion", "client_id", "audience", "resource", "scope"}, name) {
+		if !slices.Contains([]string{"grant_type", "client_assertion_type", "client_assertion", "client_id", "audience",
+			"resource", "scope"}, name) {
 			return nil, refuseOAuth("invalid_request", "the parameter %s is unknown", name)
 		}
 	}
@@ -101,7 +102,8 @@ func (s *oauthCall) federatedClient() (any, *oauthError) {
 	return s.answer(id), nil
 }
 
-// actor returns the subject of the actor token. The token and its type require each other.
+// actor returns the subject of the actor token. The token and its type require
+// each other.
 func (s *oauthCall) actor() (string, *oauthError) {
 	if s.form.Get("actor_token") == "" {
 		if s.form.Get("actor_token_type") != "" {
@@ -113,7 +115,8 @@ func (s *oauthCall) actor() (string, *oauthError) {
 	return claims.Subject, err
 }
 
-// token verifies the token in a parameter. Every fault is an invalid_request (RFC 8693, section 2.2.2).
+// token verifies the token in a parameter. Every fault is an invalid_request
+// (RFC 8693, section 2.2.2).
 func (s *oauthCall) token(name, typeName string) (tokenClaims, *oauthError) {
 	kind := s.form.Get(typeName)
 	if s.form.Get(name) == "" || kind == "" {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// FederationService is a service that takes a ServiceAccount's token in a form of its own.
+// FederationService is a service that takes a ServiceAccount's token in a form
+// of its own.
 type FederationService string
 
 // Services that [Cloud.Federation] imitates.
@@ -52,7 +53,8 @@ type Federation struct {
 type FederationRule struct {
 	// Issuer, Subject and Audience are claims of the token, compared whole.
 	Issuer, Subject, Audience string
-	// Parameters are those of the request that have to be equal, such as service_account_id.
+	// Parameters are those of the request that have to be equal, such as
+	// service_account_id.
 	Parameters map[string]string
 }
 
@@ -112,16 +114,21 @@ func federationForms() map[FederationService]federationForm {
 	return map[FederationService]federationForm{
 		FederationOpenAI: oauth("auth.openai.com", "/oauth/token", federationForm{body: "json", fixed: exchange(tokenTypeJWT),
 			required: []string{"identity_provider_id", "service_account_id"}, optional: []string{"client_id"}}),
-		FederationDatabricks: oauth("dbc-1.cloud.databricks.com", "/oidc/v1/token", federationForm{body: "form", fixed: databricks,
-			optional: []string{"client_id"}}),
-		FederationConfluent: oauth("api.confluent.cloud", "/sts/v1/oauth2/token", federationForm{body: "form", fixed: exchange(tokenTypeJWT),
-			required: []string{"identity_pool_id"}}),
-		FederationDockerHub: oauth("identity.docker.com", "/oauth/token", federationForm{body: "form", fixed: exchange(tokenTypeIDToken),
-			required: []string{"connection_id", "expires_in"}, seconds: "expires_in"}),
-		FederationAnthropic: {host: "api.anthropic.com", method: http.MethodPost, path: "/v1/oauth/token", body: "json", token: "assertion",
+		FederationDatabricks: oauth("dbc-1.cloud.databricks.com", "/oidc/v1/token",
+			federationForm{body: "form", fixed: databricks,
+				optional: []string{"client_id"}}),
+		FederationConfluent: oauth("api.confluent.cloud", "/sts/v1/oauth2/token",
+			federationForm{body: "form", fixed: exchange(tokenTypeJWT),
+				required: []string{"identity_pool_id"}}),
+		FederationDockerHub: oauth("identity.docker.com", "/oauth/token",
+			federationForm{body: "form", fixed: exchange(tokenTypeIDToken),
+				required: []string{"connection_id", "expires_in"}, seconds: "expires_in"}),
+		FederationAnthropic: {host: "api.anthropic.com", method: http.MethodPost, path: "/v1/oauth/token", body: "json",
+			token:    "assertion",
 			fixed:    map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer"},
 			headers:  map[string]string{"Anthropic-Beta": "oauth-2025-04-20,oidc-federation-2026-04-01"},
-			required: []string{"federation_rule_id", "organization_id"}, optional: []string{"service_account_id", "workspace_id"}, lifetime: 10 * time.Minute,
+			required: []string{"federation_rule_id", "organization_id"},
+			optional: []string{"service_account_id", "workspace_id"}, lifetime: 10 * time.Minute,
 			once: true, known: "organization_id",
 			answer: func(token string, seconds int) map[string]any {
 				return map[string]any{"access_token": token, "expires_in": seconds}
@@ -130,25 +137,29 @@ func federationForms() map[FederationService]federationForm {
 				kind := map[int]string{400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error"}[status]
 				return map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}}
 			}},
-		FederationTailscale: {host: "api.tailscale.com", method: http.MethodPost, path: "/api/v2/oauth/token-exchange", body: "form", token: "jwt",
+		FederationTailscale: {host: "api.tailscale.com", method: http.MethodPost, path: "/api/v2/oauth/token-exchange",
+			body: "form", token: "jwt",
 			required: []string{"client_id"}, lifetime: time.Hour, answer: oauthAnswer, refuse: bareMessage},
 		FederationVault: {host: "vault.example", method: http.MethodPost, path: "*/login", body: "json", token: "jwt",
 			required: []string{"role"}, header: map[string]string{"X-Vault-Namespace": "namespace"}, lifetime: time.Hour,
 			answer: func(token string, seconds int) map[string]any {
-				return map[string]any{"request_id": "r-1", "auth": map[string]any{"client_token": token, "lease_duration": seconds, "mfa_requirement": nil}}
+				return map[string]any{"request_id": "r-1",
+					"auth": map[string]any{"client_token": token, "lease_duration": seconds, "mfa_requirement": nil}}
 			},
 			refuse: func(_ int, _, message string) map[string]any {
 				return map[string]any{"request_id": "r-1", "errors": []string{message}}
 			}},
 		FederationOctoSTS: {host: "octo-sts.dev", method: http.MethodGet, path: "/sts/exchange", body: "query",
 			required: []string{"scope", "identity"}, lifetime: time.Hour, answer: bareToken, refuse: bareMessage},
-		FederationQuay: {host: "quay.io", method: http.MethodGet, path: "/oauth2/federation/robot/token", body: "query", user: "robot",
+		FederationQuay: {host: "quay.io", method: http.MethodGet, path: "/oauth2/federation/robot/token", body: "query",
+			user:     "robot",
 			lifetime: time.Hour, answer: bareToken, refuse: bareMessage},
 	}
 }
 
-// Federation returns a service, which serves its production host from the first call on (Vault: vault.example). It panics if the
-// name is none of the constants.
+// Federation returns a service, which serves its production host from the first
+// call on (Vault: vault.example). It panics if the name is none of the
+// constants.
 func (c *Cloud) Federation(name FederationService) *Federation {
 	form, ok := federationForms()[name]
 	if !ok {
@@ -159,16 +170,20 @@ func (c *Cloud) Federation(name FederationService) *Federation {
 	if f := c.federations[name]; f != nil {
 		return f
 	}
-	f := &Federation{cloud: c, form: form, name: name, issuers: map[string]*oidcProvider{}, issued: map[string]FederationIdentity{}, used: map[string]bool{}}
+	f := &Federation{cloud: c, form: form, name: name, issuers: map[string]*oidcProvider{},
+		issued: map[string]FederationIdentity{}, used: map[string]bool{}}
 	if c.federations == nil {
 		c.federations = map[FederationService]*Federation{}
 	}
 	c.federations[name] = f
-	c.services = append([]service{{at: func(host string) bool { return host == form.host }, serve: f.serve}}, c.services...)
+	c.services = append([]service{{at: func(host string) bool {
+		return host == form.host
+	}, serve: f.serve}}, c.services...)
 	return f
 }
 
-// AddIssuer makes the service trust an issuer's tokens. fetch gets its documents.
+// AddIssuer makes the service trust an issuer's tokens. fetch gets its
+// documents.
 func (f *Federation) AddIssuer(issuer string, fetch *http.Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,7 +205,8 @@ func (f *Federation) SetAPI(api http.Handler) {
 	f.api = api
 }
 
-// Identity returns the identity behind a credential. It is false for one that the service did not issue, or that has expired.
+// Identity returns the identity behind a credential. It is false for one that
+// the service did not issue, or that has expired.
 func (f *Federation) Identity(token string) (FederationIdentity, bool) {
 	now := f.cloud.time()
 	f.mu.Lock()
@@ -257,7 +273,8 @@ func (f *Federation) read(w http.ResponseWriter, r *http.Request) (members map[s
 			return members, "the body is not a JSON object of strings"
 		}
 	default:
-		if err := r.ParseForm(); err != nil || f.form.body == "form" && (contentType != "application/x-www-form-urlencoded" || len(r.URL.Query()) > 0) {
+		if err := r.ParseForm(); err != nil ||
+			f.form.body == "form" && (contentType != "application/x-www-form-urlencoded" || len(r.URL.Query()) > 0) {
 			return members, "the body is not a form"
 		}
 		for name, values := range r.Form {
@@ -325,7 +342,8 @@ func (f *Federation) checkMembers(r *http.Request, members map[string]string) st
 	if n, err := strconv.Atoi(members[f.form.seconds]); f.form.seconds != "" && (err != nil || n < 300 || n > 3600) {
 		return "the member is out of range: " + f.form.seconds
 	}
-	known := slices.Concat([]string{"", f.form.user}, f.form.required, f.form.optional, slices.Collect(maps.Values(f.form.header)))
+	known := slices.Concat([]string{"", f.form.user}, f.form.required, f.form.optional,
+		slices.Collect(maps.Values(f.form.header)))
 	for name := range members {
 		if !slices.Contains(known, name) {
 			return "the member is unknown: " + name
@@ -355,7 +373,8 @@ func (f *Federation) allow(ctx context.Context, token string, parameters map[str
 		return "the token is not valid yet"
 	}
 	for _, rule := range rules {
-		if rule.Issuer == claims.Issuer && rule.Subject == claims.Subject && claims.Audience.Contains(rule.Audience) && maps.Equal(rule.Parameters, parameters) {
+		if rule.Issuer == claims.Issuer && rule.Subject == claims.Subject && claims.Audience.Contains(rule.Audience) &&
+			maps.Equal(rule.Parameters, parameters) {
 			return f.use(claims.ID)
 		}
 	}
@@ -366,7 +385,9 @@ func (f *Federation) allow(ctx context.Context, token string, parameters map[str
 func (f *Federation) knows(value string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.form.known == "" || slices.ContainsFunc(f.rules, func(r FederationRule) bool { return r.Parameters[f.form.known] == value })
+	return f.form.known == "" || slices.ContainsFunc(f.rules, func(r FederationRule) bool {
+		return r.Parameters[f.form.known] == value
+	})
 }
 
 func (f *Federation) use(id string) (problem string) {
@@ -388,6 +409,7 @@ func (f *Federation) issue(token string, parameters map[string]string) map[strin
 	credential := string(f.name) + "-" + base64.RawURLEncoding.EncodeToString(random(32))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.issued[credential] = FederationIdentity{Subject: claims.Subject, Parameters: parameters, Expiration: f.cloud.time().Add(lifetime)}
+	f.issued[credential] = FederationIdentity{Subject: claims.Subject, Parameters: parameters,
+		Expiration: f.cloud.time().Add(lifetime)}
 	return f.form.answer(credential, int(lifetime/time.Second))
 }

@@ -84,7 +84,8 @@ func (o *OAuth) metadata() map[string]any {
 	}
 }
 
-// readForm takes the parameters from the body only, each once (RFC 6749, section 3.2).
+// readForm takes the parameters from the body only, each once (RFC 6749,
+// section 3.2).
 func (s *oauthCall) readForm() *oauthError {
 	if s.r.Method != http.MethodPost {
 		return &oauthError{http.StatusMethodNotAllowed, "invalid_request", "the token endpoint takes POST only"}

@@ -23,7 +23,8 @@ const (
 	oauthIssuer   = "https://oauth.example"
 )
 
-// oauthEnvironment has a server with a grant for the ServiceAccount of a environment.
+// oauthEnvironment has a server with a grant for the ServiceAccount of a
+// environment.
 func oauthEnvironment(t *testing.T) (environment, *cloudtest.OAuth) {
 	t.Helper()
 	w := newEnvironment(t)
@@ -59,7 +60,8 @@ func (w environment) ask(t *testing.T, method string, form url.Values, headers .
 	return status, answer
 }
 
-// The token is a JWT that verifies with the published keys, and the server knows its identity.
+// The token is a JWT that verifies with the published keys, and the server
+// knows its identity.
 func TestOAuthExchange(t *testing.T) {
 	w, o := oauthEnvironment(t)
 	form := w.form(t)
@@ -67,7 +69,8 @@ func TestOAuthExchange(t *testing.T) {
 		"actor_token": {w.token(t, nil)}, "actor_token_type": {jwtType}})
 	status, answer := w.post(t, form)
 	token, _ := answer["access_token"].(string)
-	if status != http.StatusOK || answer["token_type"] != "Bearer" || answer["expires_in"] != 3600.0 || answer["scope"] != "read" ||
+	if status != http.StatusOK || answer["token_type"] != "Bearer" || answer["expires_in"] != 3600.0 ||
+		answer["scope"] != "read" ||
 		answer["issued_token_type"] != "urn:ietf:params:oauth:token-type:access_token" || answer["refresh_token"] != nil {
 		t.Fatalf("%d %v", status, answer)
 	}
@@ -105,7 +108,8 @@ func TestOAuthExchange(t *testing.T) {
 
 func TestOAuthRefusals(t *testing.T) {
 	w, o := oauthEnvironment(t)
-	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}, Clients: []string{"b"}})
+	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"},
+		Clients: []string{"b"}})
 	other := testenv.Forger(t)
 	stranger, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://stranger.example"})
 	if err != nil {
@@ -149,21 +153,24 @@ func TestOAuthRefusals(t *testing.T) {
 		"twice":               {url.Values{"scope": {"read", "read"}}, 400, "invalid_request"},
 		"actor, no type":      {url.Values{"actor_token": {sign(other)}}, 400, "invalid_request"},
 		"actor type, none":    {url.Values{"actor_token_type": {jwtType}}, 400, "invalid_request"},
-		"actor of a stranger": {url.Values{"actor_token": {sign(stranger)}, "actor_token_type": {jwtType}}, 400, "invalid_request"},
-		"unknown client":      {url.Values{"client_id": {"nobody"}}, 401, "invalid_client"},
-		"two ways":            {url.Values{"client_secret": {"x"}, "client_assertion": {"y"}}, 400, "invalid_request"},
+		"actor of a stranger": {url.Values{"actor_token": {sign(stranger)}, "actor_token_type": {jwtType}}, 400,
+			"invalid_request"},
+		"unknown client": {url.Values{"client_id": {"nobody"}}, 401, "invalid_client"},
+		"two ways":       {url.Values{"client_secret": {"x"}, "client_assertion": {"y"}}, 400, "invalid_request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			form := w.form(t)
 			maps.Copy(form, tc.change)
 			maps.DeleteFunc(form, func(_ string, v []string) bool { return v == nil })
 			status, answer := w.post(t, form)
-			if code, _ := answer["error"].(string); status != tc.status || code != tc.code || (answer["access_token"] == nil) != (code != "") {
+			if code, _ := answer["error"].(string); status != tc.status || code != tc.code ||
+				(answer["access_token"] == nil) != (code != "") {
 				t.Errorf("%d %v", status, answer)
 			}
 		})
 	}
-	if status, answer := w.post(t, w.form(t), "Content-Type", "application/json"); status != 400 || answer["error"] != "invalid_request" {
+	if status, answer := w.post(t, w.form(t), "Content-Type", "application/json"); status != 400 ||
+		answer["error"] != "invalid_request" {
 		t.Errorf("JSON: %d %v", status, answer)
 	}
 	if status, answer := w.ask(t, http.MethodGet, nil); status != 405 {
@@ -184,24 +191,31 @@ func TestOAuthClients(t *testing.T) {
 		authorization string
 		ok            bool
 	}{
-		"none":                     {nil, "", false},
-		"basic":                    {nil, basicAuth("basic", "p%3Aw"), true},
-		"basic, wrong":             {nil, basicAuth("basic", "p%3Ax"), false},
-		"basic, not encoded":       {nil, basicAuth("basic", "%zz"), false},
-		"bearer":                   {nil, "Bearer x", false},
-		"secret in the form":       {url.Values{"client_id": {"basic"}, "client_secret": {"p:w"}}, "", false},
-		"not a JWT":                {url.Values{"client_assertion": {"x"}, "client_assertion_type": {bearerType}}, "", false},
-		"expired":                  {federated(func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }), "", false},
-		"of the future":            {federated(func(c map[string]any) { c["iat"] = time.Now().Add(time.Hour).Unix() }), "", false},
-		"another client's ID":      {merge(federated(nil), url.Values{"client_id": {"basic"}}), "", false},
-		"ServiceAccount":           {federated(nil), "", true},
-		"ServiceAccount, its ID":   {merge(federated(nil), url.Values{"client_id": {"sa"}}), "", true},
-		"another ServiceAccount":   {federated(func(c map[string]any) { c["sub"] = "system:serviceaccount:tenant-b:app" }), "", false},
+		"none":               {nil, "", false},
+		"basic":              {nil, basicAuth("basic", "p%3Aw"), true},
+		"basic, wrong":       {nil, basicAuth("basic", "p%3Ax"), false},
+		"basic, not encoded": {nil, basicAuth("basic", "%zz"), false},
+		"bearer":             {nil, "Bearer x", false},
+		"secret in the form": {url.Values{"client_id": {"basic"}, "client_secret": {"p:w"}}, "", false},
+		"not a JWT":          {url.Values{"client_assertion": {"x"}, "client_assertion_type": {bearerType}}, "", false},
+		"expired": {federated(func(c map[string]any) {
+			c["exp"] = time.Now().Add(-time.Second).Unix()
+		}), "", false},
+		"of the future": {federated(func(c map[string]any) {
+			c["iat"] = time.Now().Add(time.Hour).Unix()
+		}), "", false},
+		"another client's ID":    {merge(federated(nil), url.Values{"client_id": {"basic"}}), "", false},
+		"ServiceAccount":         {federated(nil), "", true},
+		"ServiceAccount, its ID": {merge(federated(nil), url.Values{"client_id": {"sa"}}), "", true},
+		"another ServiceAccount": {federated(func(c map[string]any) {
+			c["sub"] = "system:serviceaccount:tenant-b:app"
+		}), "", false},
 		"ServiceAccount, audience": {federated(func(c map[string]any) { c["aud"] = "vault" }), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, answer := w.post(t, merge(w.form(t), tc.form), "Authorization", tc.authorization)
-			if (status == http.StatusOK) != tc.ok || !tc.ok && (status != http.StatusUnauthorized || answer["error"] != "invalid_client") {
+			if (status == http.StatusOK) != tc.ok ||
+				!tc.ok && (status != http.StatusUnauthorized || answer["error"] != "invalid_client") {
 				t.Errorf("%d %v", status, answer)
 			}
 		})
@@ -225,7 +239,9 @@ func TestOAuthMetadata(t *testing.T) {
 	} {
 		status, text, _ := send(t, w.cloud, http.MethodGet, "https://login.example"+path, "")
 		var document map[string]any
-		if err := json.Unmarshal([]byte(text), &document); err != nil || status != want || want == 200 && (document["issuer"] != o.URL() || document["token_endpoint"] != "https://login.example/realms/one/token") {
+		if err := json.Unmarshal([]byte(text), &document); err != nil || status != want ||
+			want == 200 && (document["issuer"] != o.URL() ||
+				document["token_endpoint"] != "https://login.example/realms/one/token") {
 			t.Errorf("%s: %d %s, %v", path, status, text, err)
 		}
 	}

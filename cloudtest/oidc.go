@@ -31,7 +31,8 @@ const (
 	maxDocument  = 1 << 20
 )
 
-// errKeys means that the issuer's keys are unavailable, or that the token's key is not among them.
+// errKeys means that the issuer's keys are unavailable, or that the token's key
+// is not among them.
 var errKeys = errors.New("no verification key")
 
 // errSignature means that the key that the token names did not sign it.
@@ -39,9 +40,11 @@ var errSignature = errors.New("wrong signature")
 
 type tokenClaims = jwt.Claims
 
-// readToken returns claims without verifying them. They name the issuer whose keys verify the token.
+// readToken returns claims without verifying them. They name the issuer whose
+// keys verify the token.
 func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
-	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.RS384, jose.RS512, jose.ES384})
+	parsed, err := jwt.ParseSigned(token,
+		[]jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.RS384, jose.RS512, jose.ES384})
 	if err != nil {
 		return nil, tokenClaims{}, err
 	}
@@ -84,7 +87,8 @@ func (p *oidcProvider) fetchKeys(ctx context.Context) (*jose.JSONWebKeySet, erro
 		return nil, err
 	}
 	if document.Issuer != p.issuer || document.JWKSURI == "" ||
-		!slices.Contains(document.ResponseTypes, "id_token") || len(document.SubjectTypes) == 0 || len(document.Algorithms) == 0 {
+		!slices.Contains(document.ResponseTypes, "id_token") || len(document.SubjectTypes) == 0 ||
+		len(document.Algorithms) == 0 {
 		return nil, errKeys
 	}
 	keys := &jose.JSONWebKeySet{}

@@ -12,19 +12,22 @@ import (
 	"time"
 )
 
-// proxy lets programs without Cloud.Client reach the cloud: it connects them as a web proxy does.
+// proxy lets programs without Cloud.Client reach the cloud: it connects them as
+// a web proxy does.
 type proxy struct {
 	once sync.Once
 	url  *url.URL
 	err  error
 }
 
-// ProxyEnv returns the environment variables with which whole programs reach the cloud at the host names of the real services, and
-// nothing else: programs written in Go, the AWS SDKs, curl, git and many others. It writes the certificate authority to the file
-// cloud-ca.pem in dir.
+// ProxyEnv returns the environment variables with which whole programs reach
+// the cloud at the host names of the real services, and nothing else: programs
+// written in Go, the AWS SDKs, curl, git and many others. It writes the
+// certificate authority to the file cloud-ca.pem in dir.
 //
-// The variables name a proxy that starts with the first call and ends with the cloud. It answers CONNECT only: requests to
-// services are encrypted, and programs reach metadata services without a proxy.
+// The variables name a proxy that starts with the first call and ends with the
+// cloud. It answers CONNECT only: requests to services are encrypted, and
+// programs reach metadata services without a proxy.
 func (c *Cloud) ProxyEnv(dir string) ([]string, error) {
 	c.proxy.once.Do(func() { c.proxy.url, c.proxy.err = c.startProxy() })
 	if c.proxy.err != nil {
@@ -36,7 +39,8 @@ func (c *Cloud) ProxyEnv(dir string) ([]string, error) {
 	}
 	return []string{
 		"HTTPS_PROXY=" + address, "https_proxy=" + address, "NO_PROXY=", "no_proxy=",
-		"SSL_CERT_FILE=" + ca, "SSL_CERT_DIR=/nonexistent", "AWS_CA_BUNDLE=" + ca, "CURL_CA_BUNDLE=" + ca, "GIT_SSL_CAINFO=" + ca,
+		"SSL_CERT_FILE=" + ca, "SSL_CERT_DIR=/nonexistent", "AWS_CA_BUNDLE=" + ca, "CURL_CA_BUNDLE=" + ca,
+		"GIT_SSL_CAINFO=" + ca,
 	}, nil
 }
 

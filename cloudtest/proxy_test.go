@@ -32,7 +32,8 @@ func TestProxy(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{Proxy: http.ProxyURL(u), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{Proxy: http.ProxyURL(u),
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
 	get := func(address string) (int, error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -45,7 +46,9 @@ func TestProxy(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	if status, err := get("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"); err != nil || status != http.StatusForbidden || cloud.Calls("sts", "") != 1 {
+	if status,
+		err := get("https://sts.eu-central-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"); err != nil ||
+		status != http.StatusForbidden || cloud.Calls("sts", "") != 1 {
 		t.Errorf("status %d after %d calls, %v", status, cloud.Calls("sts", ""), err)
 	}
 	if _, err := get("https://example.com/"); err == nil || !strings.Contains(err.Error(), "Bad Gateway") {
