@@ -1,14 +1,16 @@
 //go:build linux
 
-// Command iam-credentials-pod is the part of the IAM credentials provider that runs in each pod.
+// Command iam-credentials-pod is the part of the IAM credentials provider that
+// runs in each pod.
 //
 //	iam-credentials-pod proxy --server=https://iam-credentials-provider.iam-system.svc:8443
 //	iam-credentials-pod proxy --check
 //	iam-credentials-pod redirect
 //
-// proxy is the sidecar. With --check it is the sidecar's startup probe: it fails with the reason until the sidecar has
-// credentials. redirect is an init container for SDKs that know only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI; the sidecar then
-// needs --listen=169.254.170.2:80.
+// proxy is the sidecar. With --check it is the sidecar's startup probe: it
+// fails with the reason until the sidecar has credentials. redirect is an init
+// container for SDKs that know only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI; the
+// sidecar then needs --listen=169.254.170.2:80.
 package main
 
 import (
@@ -32,16 +34,19 @@ import (
 )
 
 const (
-	// secretVariable is the variable of the applications, so that every container has the same one.
+	// secretVariable is the variable of the applications, so that every
+	// container has the same one.
 	secretVariable = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 	caVariable     = "WORKLOADID_SERVER_CA"
 
-	// linkLocal is the address that SDKs use for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI.
+	// linkLocal is the address that SDKs use for
+	// AWS_CONTAINER_CREDENTIALS_RELATIVE_URI.
 	linkLocal = "169.254.170.2"
 	// credentialsPath is the path that the proxy serves.
 	credentialsPath = "/v1/credentials"
 
-	// checkTimeout is below the default of the kubelet's probes, so that the reason still reaches the pod's Events.
+	// checkTimeout is below the default of the kubelet's probes, so that the
+	// reason still reaches the pod's Events.
 	checkTimeout = 900 * time.Millisecond
 )
 
@@ -62,7 +67,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, lo
 	case len(args) > 0 && args[0] == "proxy":
 		return runProxy(ctx, args[1:], getenv, log)
 	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-		_, err := fmt.Fprintln(out, "Usage: iam-credentials-pod redirect, or iam-credentials-pod proxy [flags]. iam-credentials-pod proxy --help lists the flags.")
+		_, err := fmt.Fprintln(out,
+			"Usage: iam-credentials-pod redirect, or iam-credentials-pod proxy [flags]. iam-credentials-pod proxy --help lists the flags.")
 		return err
 	case len(args) == 1 && args[0] == "--version":
 		_, err := fmt.Fprintln(out, "iam-credentials-pod version", workloadid.Version())
@@ -74,7 +80,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, lo
 func runProxy(ctx context.Context, args []string, getenv func(string) string, log io.Writer) error {
 	fs := flag.NewFlagSet("iam-credentials-pod proxy", flag.ContinueOnError)
 	fs.SetOutput(log)
-	server := fs.String("server", "", "address of the server, https://host:port; the variable "+caVariable+" holds its CA as PEM")
+	server := fs.String("server", "",
+		"address of the server, https://host:port; the variable "+caVariable+" holds its CA as PEM")
 	token := fs.String("token-file", "/var/run/secrets/iam.aws.k8s.io/token", "file of the projected ServiceAccount token")
 	listen := fs.String("listen", "127.0.0.1:2020", "loopback address for the applications, or "+linkLocal+":80")
 	check := fs.Bool("check", false, "exit with 0 if the proxy at the listen address has credentials")
@@ -97,7 +104,8 @@ func runProxy(ctx context.Context, args []string, getenv func(string) string, lo
 	return serve(ctx, p, *listen)
 }
 
-// serve answers before the first fetch, so that the startup probe sees the reason for which there are no credentials.
+// serve answers before the first fetch, so that the startup probe sees the
+// reason for which there are no credentials.
 func serve(ctx context.Context, p *proxy.Proxy, address string) error {
 	listeners, err := proxy.Listen(ctx, address)
 	if err != nil {

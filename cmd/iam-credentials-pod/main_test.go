@@ -26,7 +26,8 @@ import (
 
 const secret = "c2VjcmV0"
 
-// pod is the environment that the webhook gives to the sidecar, and the server behind it.
+// pod is the environment that the webhook gives to the sidecar, and the server
+// behind it.
 type pod struct {
 	server, token string
 	env           map[string]string
@@ -86,12 +87,14 @@ func eventually(t *testing.T, what string, holds func() error) {
 // build compiles the program as its image has it.
 func build(t *testing.T) string {
 	t.Helper()
-	// Opening the source makes it an input of the test cache: the test binary itself does not contain func main.
+	// Opening the source makes it an input of the test cache: the test binary
+	// itself does not contain func main.
 	if _, err := os.Stat("main.go"); err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "pod")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program,
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -106,7 +109,8 @@ func (p *pod) command(t *testing.T, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The init gate: the probe fails with the reason until the sidecar has really fetched credentials.
+// The init gate: the probe fails with the reason until the sidecar has really
+// fetched credentials.
 func TestSidecarAndItsStartupProbe(t *testing.T) {
 	p, program, address := newPod(t), build(t), freePort(t)
 	probe := func() (string, error) {
@@ -123,7 +127,8 @@ func TestSidecarAndItsStartupProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the probe fails with the reason", func() error {
-		if out, err := probe(); err == nil || out != "iam-credentials-pod: NotBound: no IAMBinding names this ServiceAccount\n" {
+		if out, err := probe(); err == nil ||
+			out != "iam-credentials-pod: NotBound: no IAMBinding names this ServiceAccount\n" {
 			return fmt.Errorf("%s, %w", out, err)
 		}
 		return nil
@@ -143,12 +148,14 @@ func TestSidecarAndItsStartupProbe(t *testing.T) {
 	if err := sidecar.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}
-	if !strings.Contains(log.String(), "NotBound") || strings.Contains(log.String(), "hidden") || strings.Contains(log.String(), secret) {
+	if !strings.Contains(log.String(), "NotBound") || strings.Contains(log.String(), "hidden") ||
+		strings.Contains(log.String(), secret) {
 		t.Errorf("log: %s", &log)
 	}
 }
 
-// checkMemoryUnderLoad reports the resident memory with 16 connections, which every pod of a cluster pays.
+// checkMemoryUnderLoad reports the resident memory with 16 connections, which
+// every pod of a cluster pays.
 func checkMemoryUnderLoad(t *testing.T, pid int, address string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
@@ -219,7 +226,8 @@ func TestCommandLinesThatCannotWork(t *testing.T) {
 		"reachable by all": {[]string{"proxy", "--server=" + p.server, "--listen=0.0.0.0:2020"}, "use 127.0.0.1:port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := run(t.Context(), test.args, p.getenv, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, p.getenv, io.Discard, io.Discard); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Error(err)
 			}
 		})

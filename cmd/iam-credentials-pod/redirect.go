@@ -11,20 +11,22 @@ import (
 	"syscall"
 )
 
-// addLoopbackAddress does what `ip address replace <address>/32 dev lo` does. It needs CAP_NET_ADMIN, and changes nothing if the
-// interface has the address.
+// addLoopbackAddress does what `ip address replace <address>/32 dev lo` does.
+// It needs CAP_NET_ADMIN, and changes nothing if the interface has the address.
 func addLoopbackAddress(address string) error {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		return err
 	}
 	if err := netlink(newAddress(netip.MustParseAddr(address), lo.Index)); err != nil {
-		return fmt.Errorf("add %s/32 to the loopback interface: %w: the init container needs the capability NET_ADMIN", address, err)
+		return fmt.Errorf("add %s/32 to the loopback interface: %w: the init container needs the capability NET_ADMIN",
+			address, err)
 	}
 	return nil
 }
 
-// newAddress encodes RTM_NEWADDR: nlmsghdr, ifaddrmsg and two attributes (rtnetlink(7)).
+// newAddress encodes RTM_NEWADDR: nlmsghdr, ifaddrmsg and two attributes
+// (rtnetlink(7)).
 func newAddress(address netip.Addr, link int) []byte {
 	const (
 		flags     = syscall.NLM_F_REQUEST | syscall.NLM_F_ACK | syscall.NLM_F_CREATE | syscall.NLM_F_REPLACE
@@ -46,7 +48,8 @@ func newAddress(address netip.Addr, link int) []byte {
 	return m
 }
 
-// netlink sends a request to the kernel and returns the error of its acknowledgement.
+// netlink sends a request to the kernel and returns the error of its
+// acknowledgement.
 func netlink(request []byte) error {
 	socket, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -61,7 +64,8 @@ func netlink(request []byte) error {
 	if err != nil || n < syscall.SizeofNlMsghdr+4 {
 		return fmt.Errorf("an acknowledgement of %d bytes: %w", n, os.NewSyscallError("recvfrom", err))
 	}
-	if code := int32(binary.NativeEndian.Uint32(answer[syscall.SizeofNlMsghdr:])); code != 0 { //nolint:gosec // a negative errno
+	if code := int32(binary.NativeEndian.Uint32(answer[syscall.SizeofNlMsghdr:])); code != 0 {
+		//nolint:gosec // a negative errno
 		return syscall.Errno(-code) //nolint:gosec // the same
 	}
 	return nil

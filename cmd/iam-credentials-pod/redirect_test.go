@@ -22,8 +22,8 @@ import (
 // insideVariable marks the process that runs in namespaces of its own.
 const insideVariable = "WORKLOADID_TEST_NAMESPACE"
 
-// inNamespace runs a test again in new namespaces, the first of the choices that the kernel permits. It reports whether the
-// calling process is inside.
+// inNamespace runs a test again in new namespaces, the first of the choices
+// that the kernel permits. It reports whether the calling process is inside.
 func inNamespace(t *testing.T, choices ...uintptr) bool {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
@@ -43,7 +43,8 @@ func inNamespace(t *testing.T, choices ...uintptr) bool {
 
 func again(t *testing.T, flags uintptr) *exec.Cmd {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v") //nolint:gosec // this test itself
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$",
+		"-test.v") //nolint:gosec // this test itself
 	c.Env = append(os.Environ(), insideVariable+"=1")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if flags&syscall.CLONE_NEWUSER != 0 {
@@ -66,12 +67,14 @@ func loopbackUp(t *testing.T) {
 		flags uint16
 		_     [22]byte
 	}{name: [16]byte{'l', 'o'}, flags: syscall.IFF_UP}
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(socket), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(socket), syscall.SIOCSIFFLAGS,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		t.Fatal(errno)
 	}
 }
 
-// An SDK that knows only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI gets credentials from the address that the init container added.
+// An SDK that knows only AWS_CONTAINER_CREDENTIALS_RELATIVE_URI gets
+// credentials from the address that the init container added.
 func TestRedirect(t *testing.T) {
 	if !inNamespace(t, syscall.CLONE_NEWNET, syscall.CLONE_NEWNET|syscall.CLONE_NEWUSER) {
 		return
@@ -92,7 +95,8 @@ func TestRedirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) { relativeURI(t, test.path, test.token) })
 	}
 	t.Run("metadata address untouched", func(t *testing.T) {
-		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil || !errors.Is(err, syscall.ENETUNREACH) { //nolint:noctx // of a test
+		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil ||
+			!errors.Is(err, syscall.ENETUNREACH) { //nolint:noctx // of a test
 			t.Errorf("%v, %v", conn, err)
 		}
 	})
@@ -105,7 +109,8 @@ func startSidecar(t *testing.T, p *pod) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- run(ctx, []string{"proxy", "--server=" + p.server, "--token-file=" + p.token, listen}, p.getenv, io.Discard, io.Discard)
+		done <- run(ctx, []string{"proxy", "--server=" + p.server, "--token-file=" + p.token, listen}, p.getenv, io.Discard,
+			io.Discard)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -120,8 +125,8 @@ func startSidecar(t *testing.T, p *pod) {
 
 // relativeURI fetches with the default chain of the Go SDK.
 func relativeURI(t *testing.T, path, token string) {
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "HTTP_PROXY", "http_proxy"} {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "HTTP_PROXY", "http_proxy"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
@@ -132,12 +137,14 @@ func relativeURI(t *testing.T, path, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := loaded.Credentials.Retrieve(t.Context()); err != nil || got.AccessKeyID != "ASIA" || got.SecretAccessKey != "hidden" {
+	if got, err := loaded.Credentials.Retrieve(t.Context()); err != nil || got.AccessKeyID != "ASIA" ||
+		got.SecretAccessKey != "hidden" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// refusesAnotherAddress asks from an address other than the proxy's, as a neighbour on the node's network would.
+// refusesAnotherAddress asks from an address other than the proxy's, as a
+// neighbour on the node's network would.
 func refusesAnotherAddress(t *testing.T) {
 	const neighbour = "10.9.9.9"
 	if err := addLoopbackAddress(neighbour); err != nil {
@@ -151,7 +158,8 @@ func refusesAnotherAddress(t *testing.T) {
 	}
 }
 
-// A user namespace of its own has no capability over the network namespace that the process stays in.
+// A user namespace of its own has no capability over the network namespace that
+// the process stays in.
 func TestRedirectWithoutTheCapability(t *testing.T) {
 	if !inNamespace(t, syscall.CLONE_NEWUSER) {
 		return

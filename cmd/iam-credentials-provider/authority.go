@@ -16,27 +16,33 @@ import (
 	"time"
 )
 
-// Lifetimes. A new CA is published when the newest one has half of its lifetime left, and the oldest one signs until it has a tenth
-// left. So each CA is published for four years before it signs.
+// Lifetimes. A new CA is published when the newest one has half of its lifetime
+// left, and the oldest one signs until it has a tenth left. So each CA is
+// published for four years before it signs.
 const (
 	caLifetime      = 10 * 365 * 24 * time.Hour
 	servingLifetime = 90 * 24 * time.Hour
 	clockSkew       = time.Hour
-	// mountDelay is the time after which all pods present a new certificate of a Secret. The kubelet takes two minutes at most.
+	// mountDelay is the time after which all pods present a new certificate of
+	// a Secret. The kubelet takes two minutes at most.
 	mountDelay = 5 * time.Minute
 )
 
 // authority holds the CAs, the oldest first.
 type authority []tls.Certificate
 
-// maintain drops expired CAs from the data of a Secret, and adds a new one in time. Each value holds a certificate and its key. An
-// expired CA stays until its successor is older than all serving certificates, so a clock that jumps ahead costs no key.
+// maintain drops expired CAs from the data of a Secret, and adds a new one in
+// time. Each value holds a certificate and its key. An expired CA stays until
+// its successor is older than all serving certificates, so a clock that jumps
+// ahead costs no key.
 func maintain(data map[string][]byte, now time.Time, domain string) (authority, error) {
 	cas, succeeded := map[string]tls.Certificate{}, false
 	for _, file := range slices.Sorted(maps.Keys(data)) {
 		ca, err := tls.X509KeyPair(data[file], data[file])
 		if err != nil || !ca.Leaf.IsCA {
-			return nil, fmt.Errorf("%q holds no CA with its key: restore the Secret from a backup, or delete it to make a new CA and restart all pods with a sidecar", file)
+			return nil,
+				fmt.Errorf(
+					"%q holds no CA with its key: restore the Secret from a backup, or delete it to make a new CA and restart all pods with a sidecar", file)
 		}
 		cas[file] = ca
 		succeeded = succeeded || now.Before(ca.Leaf.NotAfter) && now.Sub(ca.Leaf.NotBefore) > servingLifetime
@@ -47,7 +53,9 @@ func maintain(data map[string][]byte, now time.Time, domain string) (authority, 
 			delete(cas, file)
 		}
 	}
-	all := authority(slices.SortedFunc(maps.Values(cas), func(a, b tls.Certificate) int { return a.Leaf.NotAfter.Compare(b.Leaf.NotAfter) }))
+	all := authority(slices.SortedFunc(maps.Values(cas), func(a, b tls.Certificate) int {
+		return a.Leaf.NotAfter.Compare(b.Leaf.NotAfter)
+	}))
 	if len(all) > 0 && all[len(all)-1].Leaf.NotAfter.Sub(now) > caLifetime/2 {
 		return all, nil
 	}
@@ -90,7 +98,8 @@ func (a authority) bundle() []byte {
 	return all.Bytes()
 }
 
-// isCurrent reports whether a serving certificate is of the current signer and needs no renewal yet.
+// isCurrent reports whether a serving certificate is of the current signer and
+// needs no renewal yet.
 func (a authority) isCurrent(certificate, key []byte, host string, now time.Time) bool {
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil || pair.Leaf.NotAfter.Sub(now) <= servingLifetime/3 {
@@ -112,7 +121,8 @@ func (a authority) issue(host string, ips []net.IP, now time.Time) (certificate,
 	}, a.signer(now))
 }
 
-// sign makes a key and its certificate as PEM. Without a parent the certificate is self-signed.
+// sign makes a key and its certificate as PEM. Without a parent the certificate
+// is self-signed.
 func sign(template *x509.Certificate, parent *tls.Certificate) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -126,5 +136,6 @@ func sign(template *x509.Certificate, parent *tls.Certificate) (certificate, key
 		return nil, nil, err
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), err
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), err
 }

@@ -57,7 +57,8 @@ func leaf(t *testing.T, certificate []byte) *x509.Certificate {
 	return c
 }
 
-// Over 40 years and a rotation each week, a sidecar of four years ago trusts the certificate of the day.
+// Over 40 years and a rotation each week, a sidecar of four years ago trusts
+// the certificate of the day.
 func TestOldSidecarsTrustTheServer(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	data := map[string][]byte{}
@@ -99,7 +100,8 @@ func TestMaintain(t *testing.T) {
 	data := map[string][]byte{}
 	first := mustMaintain(t, data, now)
 	before := maps.Clone(data)
-	if again := mustMaintain(t, data, now.Add(caLifetime/2-day)); !bytes.Equal(again.bundle(), first.bundle()) || !maps.EqualFunc(data, before, bytes.Equal) {
+	if again := mustMaintain(t, data, now.Add(caLifetime/2-day)); !bytes.Equal(again.bundle(), first.bundle()) ||
+		!maps.EqualFunc(data, before, bytes.Equal) {
 		t.Error("the CA changes before half of its lifetime")
 	}
 	both := mustMaintain(t, data, now.Add(caLifetime/2))
@@ -109,12 +111,15 @@ func TestMaintain(t *testing.T) {
 	if got := both.signer(now.Add(caLifetime * 9 / 10)); got != &both[1] {
 		t.Error("the first CA signs until its end")
 	}
-	if left := mustMaintain(t, data, now.Add(caLifetime+day)); slices.ContainsFunc(left, func(c tls.Certificate) bool { return c.Leaf.Equal(first[0].Leaf) }) {
+	if left := mustMaintain(t, data, now.Add(caLifetime+day)); slices.ContainsFunc(left, func(c tls.Certificate) bool {
+		return c.Leaf.Equal(first[0].Leaf)
+	}) {
 		t.Error("an expired CA is kept")
 	}
 }
 
-// A clock that is wrong for a while costs no key, and its CA signs nothing once the clock is right.
+// A clock that is wrong for a while costs no key, and its CA signs nothing once
+// the clock is right.
 func TestWrongClockKeepsAllKeys(t *testing.T) {
 	now := time.Now()
 	for name, wrong := range map[string]time.Duration{

@@ -24,7 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Names in the manifests. A Service and the Secret with its certificate have the same name.
+// Names in the manifests. A Service and the Secret with its certificate have
+// the same name.
 const (
 	webhookName = "iam-credentials-webhook" // also of the MutatingWebhookConfiguration
 	caSecret    = "iam-credentials-ca"
@@ -36,7 +37,8 @@ const (
 	retryAfter  = time.Second
 )
 
-// maxSkew is the difference between this clock and that of the API server up to which the program writes.
+// maxSkew is the difference between this clock and that of the API server up to
+// which the program writes.
 const maxSkew = 5 * time.Minute
 
 type certificateOptions struct {
@@ -54,7 +56,8 @@ func runCertificates(ctx context.Context, kube *rest.Config, o certificateOption
 	if err != nil {
 		return err
 	}
-	r.client, err = client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	r.client, err = client.New(mgr.GetConfig(),
+		client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return err
 	}
@@ -64,8 +67,9 @@ func runCertificates(ctx context.Context, kube *rest.Config, o certificateOption
 	return mgr.Start(ctx)
 }
 
-// rotator makes the CA and the certificates of both Services, and registers the CA with the API server. Replicas write with the
-// resourceVersion that they have read, so they need no leader.
+// rotator makes the CA and the certificates of both Services, and registers the
+// CA with the API server. Replicas write with the resourceVersion that they
+// have read, so they need no leader.
 type rotator struct {
 	client  client.Client
 	options certificateOptions
@@ -77,7 +81,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// compareClocks reads the Date of each answer of the API server. It is for rest.Config.Wrap.
+// compareClocks reads the Date of each answer of the API server. It is for
+// rest.Config.Wrap.
 func (r *rotator) compareClocks(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		answer, err := next.RoundTrip(request)
@@ -98,7 +103,8 @@ func (r *rotator) run(ctx context.Context) error {
 		if err != nil {
 			pause = retryAfter
 		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) { // of another replica
+		// of another replica
+		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			ctrl.Log.WithName("certificates").Error(err, "rotate")
 		}
 		select {
@@ -144,17 +150,20 @@ func (r *rotator) rotate(ctx context.Context) error {
 	return errors.Join(r.issue(ctx, cas, bundle, name, now), r.issue(ctx, cas, bundle, webhookName, now))
 }
 
-// bundle returns the CAs that clients have to trust. Former ones are in ca.crt only, since their Secret is gone. They stay until both
-// Services present certificates of other CAs.
+// bundle returns the CAs that clients have to trust. Former ones are in ca.crt
+// only, since their Secret is gone. They stay until both Services present
+// certificates of other CAs.
 func (r *rotator) bundle(ctx context.Context, cas authority, now time.Time) ([]byte, error) {
 	all, replaced, former := cas.bundle(), true, []byte(nil)
 	mounted := now.Add(-mountDelay - clockSkew) // from when the certificates are valid that all pods present
 	for _, service := range []string{name, webhookName} {
 		s := &corev1.Secret{}
-		if err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.namespace, Name: service}, s); client.IgnoreNotFound(err) != nil {
+		if err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.namespace, Name: service},
+			s); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("read Secret %q: %w", service, err)
 		}
-		replaced = replaced && cas.isCurrent(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], r.host(service), mounted)
+		replaced = replaced && cas.isCurrent(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey], r.host(service),
+			mounted)
 		former = append(former, s.Data[corev1.ServiceAccountRootCAKey]...)
 	}
 	if replaced {
@@ -181,15 +190,19 @@ func (r *rotator) issue(ctx context.Context, cas authority, bundle []byte, servi
 	})
 }
 
-// write creates or changes a Secret after it has read it. So the clocks have been compared.
-func (r *rotator) write(ctx context.Context, secret string, kind corev1.SecretType, change func(map[string][]byte) error) error {
+// write creates or changes a Secret after it has read it. So the clocks have
+// been compared.
+func (r *rotator) write(ctx context.Context, secret string, kind corev1.SecretType,
+	change func(map[string][]byte) error) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.namespace, Name: secret}, Type: kind}
 	_, err := controllerutil.CreateOrUpdate(ctx, r.client, s, func() error {
 		if s.Data == nil {
 			s.Data = map[string][]byte{}
 		}
 		if skew := time.Duration(r.skew.Load()); skew.Abs() > maxSkew {
-			return fmt.Errorf("the clock of this node differs from that of the API server by %s: synchronize both; until then nothing is written", skew.Round(time.Minute))
+			return fmt.Errorf(
+				"the clock of this node differs from that of the API server by %s: synchronize both; until then nothing is written",
+				skew.Round(time.Minute))
 		}
 		return change(s.Data)
 	})
@@ -199,7 +212,8 @@ func (r *rotator) write(ctx context.Context, secret string, kind corev1.SecretTy
 	return nil
 }
 
-// register writes the CA into the MutatingWebhookConfiguration. The patch keeps fields that this build does not know.
+// register writes the CA into the MutatingWebhookConfiguration. The patch keeps
+// fields that this build does not know.
 func (r *rotator) register(ctx context.Context, bundle []byte) error {
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: webhookName}, registration); err != nil {
@@ -210,7 +224,8 @@ func (r *rotator) register(ctx context.Context, bundle []byte) error {
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	patch := []operation{{"replace", "/metadata/resourceVersion", registration.ResourceVersion}} // a conflict if it has changed
+	// a conflict if it has changed
+	patch := []operation{{"replace", "/metadata/resourceVersion", registration.ResourceVersion}}
 	for i, w := range registration.Webhooks {
 		if string(w.ClientConfig.CABundle) != string(bundle) {
 			patch = append(patch, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})

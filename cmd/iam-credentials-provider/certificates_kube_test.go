@@ -31,7 +31,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
-// rotation has two replicas of the rotator, with a clock, and the kubelet's part.
+// rotation has two replicas of the rotator, with a clock, and the kubelet's
+// part.
 type rotation struct {
 	*environment
 	replicas  []*rotator
@@ -58,7 +59,9 @@ func newRotation(t *testing.T, w *environment) *rotation {
 			})
 		})
 		replica := &rotator{options: certificateOptions{
-			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time { return r.clock.Add(r.skews[i]) }}}
+			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time {
+				return r.clock.Add(r.skews[i])
+			}}}
 		kube.Wrap(replica.compareClocks)
 		if replica.client, err = client.New(kube, client.Options{Scheme: w.Admin.Scheme()}); err != nil {
 			t.Fatal(err)
@@ -71,7 +74,8 @@ func newRotation(t *testing.T, w *environment) *rotation {
 	return r
 }
 
-// at has both replicas rotate at once, until no write of one is refused because of the other, then updates the mounted Secrets.
+// at has both replicas rotate at once, until no write of one is refused because
+// of the other, then updates the mounted Secrets.
 func (r *rotation) at(t *testing.T, clock time.Time) {
 	t.Helper()
 	r.clock = clock
@@ -96,7 +100,8 @@ func (r *rotation) at(t *testing.T, clock time.Time) {
 	}
 }
 
-// mount writes the files of a Secret as the kubelet does: it moves a symbolic link to a new folder.
+// mount writes the files of a Secret as the kubelet does: it moves a symbolic
+// link to a new folder.
 func (r *rotation) mount(t *testing.T, secret, dir string) {
 	t.Helper()
 	r.revisions++
@@ -109,7 +114,8 @@ func (r *rotation) mount(t *testing.T, secret, dir string) {
 			err = errors.Join(err, os.Symlink(filepath.Join("..data", file), filepath.Join(dir, file)))
 		}
 	}
-	if err := errors.Join(err, os.Symlink(revision, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
+	if err := errors.Join(err, os.Symlink(revision, filepath.Join(dir, "..tmp")),
+		os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -123,7 +129,8 @@ func (r *rotation) secret(t *testing.T, name string) *corev1.Secret {
 	return s
 }
 
-// serving waits until server and webhook present the certificates of the Secrets, and returns that of the server.
+// serving waits until server and webhook present the certificates of the
+// Secrets, and returns that of the server.
 func (r *rotation) serving(t *testing.T) *x509.Certificate {
 	t.Helper()
 	var found *x509.Certificate
@@ -149,8 +156,11 @@ func (r *rotation) serving(t *testing.T) *x509.Certificate {
 func (r *rotation) showsExpiry(t *testing.T, served *x509.Certificate) {
 	t.Helper()
 	const gauge = "podidentity_server_certificate_expiry_timestamp_seconds"
-	want := fmt.Sprintf("# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n", gauge, served.NotAfter.Unix())
-	if err := testutil.GatherAndCompare(r.server.registerer.(prometheus.Gatherer), strings.NewReader(want), gauge); err != nil { //nolint:forcetypeassert // a registry
+	want := fmt.Sprintf(
+		"# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
+		gauge, served.NotAfter.Unix())
+	if err := testutil.GatherAndCompare(r.server.registerer.(prometheus.Gatherer), strings.NewReader(want),
+		gauge); err != nil { //nolint:forcetypeassert // a registry
 		t.Error(err)
 	}
 }
@@ -164,7 +174,8 @@ func (r *rotation) registered(t *testing.T) *admissionregistrationv1.MutatingWeb
 	return registration
 }
 
-// load asks the server and creates pods until stop. Each failure fails the test.
+// load asks the server and creates pods until stop. Each failure fails the
+// test.
 type load struct {
 	issued, admitted atomic.Int64
 	over             atomic.Bool
@@ -209,7 +220,9 @@ func (l *load) more(t *testing.T) {
 	t.Helper()
 	const enough = 100
 	issued, admitted := l.issued.Load(), l.admitted.Load()
-	await(t, "there is load", func() bool { return l.issued.Load() > issued+enough && l.admitted.Load() > admitted+enough })
+	await(t, "there is load", func() bool {
+		return l.issued.Load() > issued+enough && l.admitted.Load() > admitted+enough
+	})
 }
 
 func (l *load) stop() {
@@ -241,7 +254,8 @@ func (r *rotation) handedOut(t *testing.T) string {
 	return answer.CABundle
 }
 
-// A replica whose clock differs from that of the API server writes nothing, and says why it is not ready.
+// A replica whose clock differs from that of the API server writes nothing, and
+// says why it is not ready.
 func TestReplicaWithAnotherClock(t *testing.T) {
 	w, _ := install(t)
 	r := newRotation(t, w)
@@ -263,7 +277,9 @@ func TestReplicaWithAnotherClock(t *testing.T) {
 			if ready := r.replicas[0].ready(nil); !errors.Is(ready, err) {
 				t.Errorf("ready: %v, want %v", ready, err)
 			}
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), "clock") || !strings.Contains(err.Error(), test.want)) {
+			if test.want == "" && err != nil ||
+				test.want != "" && (err == nil || !strings.Contains(err.Error(), "clock") ||
+					!strings.Contains(err.Error(), test.want)) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if after := r.state(t); after != before {
@@ -282,7 +298,8 @@ func (r *rotation) state(t *testing.T) (versions string) {
 	return versions
 }
 
-// After the Secret of the CAs is gone, clients trust the former CA while the kubelet still has to mount the new certificates.
+// After the Secret of the CAs is gone, clients trust the former CA while the
+// kubelet still has to mount the new certificates.
 func TestCAOutlivesItsSecret(t *testing.T) {
 	w, _ := install(t)
 	r := newRotation(t, w)
@@ -305,7 +322,8 @@ func TestCAOutlivesItsSecret(t *testing.T) {
 	}
 }
 
-// Serving certificates rotate, and then the CA, between two replicas. No request of a sidecar and no admission of a pod fails.
+// Serving certificates rotate, and then the CA, between two replicas. No
+// request of a sidecar and no admission of a pod fails.
 func TestRotationUnderLoad(t *testing.T) {
 	w, _ := install(t)
 	r := newRotation(t, w)
@@ -327,7 +345,8 @@ func TestRotationUnderLoad(t *testing.T) {
 	r.at(t, now)
 	renewed := r.serving(t)
 	if renewed.Equal(before) || renewed.Issuer.String() != before.Issuer.String() {
-		t.Errorf("the certificate of %s by %q, after that of %s by %q", renewed.NotBefore, renewed.Issuer, before.NotBefore, before.Issuer)
+		t.Errorf("the certificate of %s by %q, after that of %s by %q", renewed.NotBefore, renewed.Issuer, before.NotBefore,
+			before.Issuer)
 	}
 	l.more(t)
 
@@ -341,7 +360,8 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Errorf("the answer hands out %q, want two CAs as in the Secret: %q", got, want)
 	}
 
-	// A changed bundle makes the API server open new connections to the webhook.
+	// A changed bundle makes the API server open new connections to the
+	// webhook.
 	registration := r.registered(t)
 	bundle := &registration.Webhooks[0].ClientConfig.CABundle
 	if !bytes.Equal(*bundle, r.secret(t, webhookName).Data["ca.crt"]) {

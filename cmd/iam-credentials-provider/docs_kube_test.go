@@ -31,7 +31,8 @@ import (
 
 func page(t *testing.T) document.Page { t.Helper(); return document.Read(t, "docs/podidentity.md") }
 
-// documented returns the YAML of the page that is of one of the kinds, of which each occurs.
+// documented returns the YAML of the page that is of one of the kinds, of which
+// each occurs.
 func documented(t *testing.T, kinds ...string) (found []string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -67,8 +68,9 @@ func TestDocumentedOverlays(t *testing.T) {
 	t.Error("the page has no line for cert-manager")
 }
 
-// writeOverlays writes overlays to folders, the first one to prod, with the manifests of this tree instead of those on GitHub. It returns
-// the last folder.
+// writeOverlays writes overlays to folders, the first one to prod, with the
+// manifests of this tree instead of those on GitHub. It returns the last
+// folder.
 func writeOverlays(t *testing.T, overlays ...string) (last string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +78,8 @@ func writeOverlays(t *testing.T, overlays ...string) (last string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote := regexp.MustCompile(`https://github.com/workloadid/workloadid//config/iam-credentials-provider(\S*)\?ref=v0\.1\.0`)
+	remote := regexp.MustCompile(
+		`https://github.com/workloadid/workloadid//config/iam-credentials-provider(\S*)\?ref=v0\.1\.0`)
 	for i, overlay := range overlays {
 		last = filepath.Join(dir, []string{"prod", "other"}[i])
 		relative, err := filepath.Rel(last, base)
@@ -87,7 +90,8 @@ func writeOverlays(t *testing.T, overlays ...string) (last string) {
 		if local == overlay && i == 0 {
 			t.Fatalf("no remote base: %s", overlay)
 		}
-		if err := errors.Join(os.Mkdir(last, 0o700), os.WriteFile(filepath.Join(last, "kustomization.yaml"), []byte(local), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(last, 0o700),
+			os.WriteFile(filepath.Join(last, "kustomization.yaml"), []byte(local), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +120,8 @@ func checkPrivate(t *testing.T, objects []*unstructured.Unstructured) {
 func checkOverlay(t *testing.T, objects []*unstructured.Unstructured, registry string) {
 	t.Helper()
 	for name, policy := range pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy") {
-		if ingress := policy.Spec.Ingress; name == podscenario.WebhookAccount && (len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock.CIDR != "192.0.2.0/28") {
+		if ingress := policy.Spec.Ingress; name == podscenario.WebhookAccount &&
+			(len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock.CIDR != "192.0.2.0/28") {
 			t.Errorf("clients of the webhook: %v", ingress)
 		}
 	}
@@ -129,7 +134,8 @@ func checkOverlay(t *testing.T, objects []*unstructured.Unstructured, registry s
 		container := d.Spec.Template.Spec.Containers[0]
 		checkArguments(t, objects, container)
 		isServer := slices.ContainsFunc(container.Env, func(v corev1.EnvVar) bool { return v.Name == "AWS_ROLE_ARN" })
-		if !strings.HasPrefix(container.Image, registry) || container.Env[0].Name != "GOMEMLIMIT" || isServer != (deployment == name) {
+		if !strings.HasPrefix(container.Image, registry) || container.Env[0].Name != "GOMEMLIMIT" ||
+			isServer != (deployment == name) {
 			t.Errorf("%s: image %q, env %v", deployment, container.Image, container.Env)
 		}
 	}
@@ -141,8 +147,10 @@ type administrator struct {
 	dir, kubeconfig string
 }
 
-// run runs commands. No node runs here, so it completes the status of the Deployments before a command that waits for them. It repeats a
-// command that applies a file, because kinds and policies take effect a moment after they are applied.
+// run runs commands. No node runs here, so it completes the status of the
+// Deployments before a command that waits for them. It repeats a command that
+// applies a file, because kinds and policies take effect a moment after they
+// are applied.
 func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 	t.Helper()
 	for _, command := range commands {
@@ -181,7 +189,8 @@ func (a *administrator) write(t *testing.T, name, content string) {
 	}
 }
 
-// refuses binds a role without a rule, and gets the message that the page shows.
+// refuses binds a role without a rule, and gets the message that the page
+// shows.
 func (a *administrator) refuses(t *testing.T) {
 	t.Helper()
 	want := page(t).Block("text", "Error from server")
@@ -207,14 +216,16 @@ func (a *administrator) finishRollout(t *testing.T) {
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
 		n := *d.Spec.Replicas
-		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
+			ReadyReplicas: n, AvailableReplicas: n}
 		if err := a.Admin.Status().Update(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// rotate does the work of the program certificates at a time from now, and returns the CAs that the API server trusts.
+// rotate does the work of the program certificates at a time from now, and
+// returns the CAs that the API server trusts.
 func (a *administrator) rotate(t *testing.T, later time.Duration) []byte {
 	t.Helper()
 	r := newRotation(t, a.environment)
@@ -255,7 +266,8 @@ spec:
   containers: [{name: app, image: registry.example/reporting:v1}]
 `
 
-// The commands of the page install, upgrade, back up, remove and restore, word for word. The API server accepts each object.
+// The commands of the page install, upgrade, back up, remove and restore, word
+// for word. The API server accepts each object.
 func TestDocumentedCommands(t *testing.T) {
 	a := &administrator{environment: newEnvironment(t, kubetest.StartNew(t))}
 	_, kubeconfig, err := a.Cluster.User("admin", "system:masters")
@@ -274,7 +286,8 @@ func TestDocumentedCommands(t *testing.T) {
 	a.run(t, page(t).Section("Install").Commands()...)
 	before := a.rotate(t, 0)
 	if _, err := scenario.Apply(t.Context(), a.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}",
-		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: team-a, name: reporting}", tenantsDeployment, tenantsPods); err != nil {
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: team-a, name: reporting}", tenantsDeployment,
+		tenantsPods); err != nil {
 		t.Fatal(err)
 	}
 	a.refuses(t)
@@ -293,7 +306,8 @@ func TestDocumentedCommands(t *testing.T) {
 	if after := a.rotate(t, 0); !bytes.Equal(before, after) {
 		t.Error("the restored CA is another one")
 	}
-	if err := a.Admin.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "reporting"}, &v1alpha1.IAMBinding{}); err != nil {
+	if err := a.Admin.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "reporting"},
+		&v1alpha1.IAMBinding{}); err != nil {
 		t.Error(err)
 	}
 	a.run(t, page(t).Section("Certificates").Commands()...)
@@ -309,7 +323,8 @@ func TestDocumentedCommands(t *testing.T) {
 func (a *administrator) remove(t *testing.T) {
 	t.Helper()
 	installed := build(t, a.dir)
-	if out := a.run(t, page(t).Section("Remove").Commands()...); !strings.Contains(out, "team-a/reporting-0 iam-credentials-proxy\n") || strings.Contains(out, "team-a/plain") {
+	if out := a.run(t, page(t).Section("Remove").Commands()...); !strings.Contains(out,
+		"team-a/reporting-0 iam-credentials-proxy\n") || strings.Contains(out, "team-a/plain") {
 		t.Errorf("pods with a sidecar: %s", out)
 	}
 	for _, o := range installed {
@@ -319,7 +334,8 @@ func (a *administrator) remove(t *testing.T) {
 			t.Errorf("%s %q is left: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	if out := a.run(t, "kubectl get namespace team-a -o jsonpath='{.metadata.labels}'"); strings.Contains(out, "iam.aws.k8s.io") {
+	if out := a.run(t, "kubectl get namespace team-a -o jsonpath='{.metadata.labels}'"); strings.Contains(out,
+		"iam.aws.k8s.io") {
 		t.Errorf("labels %s", out)
 	}
 }

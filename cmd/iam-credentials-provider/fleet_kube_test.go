@@ -32,7 +32,8 @@ import (
 
 var fleetPods = flag.Int("fleet.pods", 1000, "number of pods of BenchmarkFleet, at least 100")
 
-// fleet is many pods of 100 namespaces. Each namespace has one ServiceAccount and one IAMBinding.
+// fleet is many pods of 100 namespaces. Each namespace has one ServiceAccount
+// and one IAMBinding.
 type fleet struct {
 	*environment
 	tokens []string
@@ -66,7 +67,8 @@ func (f *fleet) create(b *testing.B) {
 	const role = "arn:aws:iam::123456789012:role/fleet"
 	f.Cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, TagSession: true})
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
-		Spec: v1alpha1.IAMRoleAllowListSpec{Rules: []v1alpha1.AllowRule{{Namespaces: []string{"fleet-*"}, Roles: []string{role}}}}}
+		Spec: v1alpha1.IAMRoleAllowListSpec{
+			Rules: []v1alpha1.AllowRule{{Namespaces: []string{"fleet-*"}, Roles: []string{role}}}}}
 	if err := f.Admin.Create(b.Context(), list); err != nil {
 		b.Fatal(err)
 	}
@@ -74,7 +76,8 @@ func (f *fleet) create(b *testing.B) {
 		meta := metav1.ObjectMeta{Namespace: fleetNamespace(i), Name: "app"}
 		binding := &v1alpha1.IAMBinding{ObjectMeta: meta, Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: role},
 			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}}}
-		for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: meta.Namespace}}, &corev1.ServiceAccount{ObjectMeta: meta}} {
+		for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: meta.Namespace}},
+			&corev1.ServiceAccount{ObjectMeta: meta}} {
 			if err := f.Admin.Create(ctx, o); err != nil {
 				return err
 			}
@@ -93,9 +96,12 @@ func (f *fleet) create(b *testing.B) {
 		if err := f.Admin.Create(ctx, pod); err != nil {
 			return err
 		}
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{podscenario.Audience},
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
-		err := f.Admin.SubResource("token").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "app"}}, request)
+		request := &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{Audiences: []string{podscenario.Audience},
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name,
+					UID: pod.UID}}}
+		err := f.Admin.SubResource("token").Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "app"}}, request)
 		f.tokens[i] = request.Status.Token
 		return err
 	})
@@ -152,8 +158,9 @@ func resident(b *testing.B) (now, peak float64) {
 	return now / 1024, peak / 1024
 }
 
-// BenchmarkFleet measures how long a server without credentials takes to serve all pods, and its memory. One process holds the server, the
-// webhook, the simulated AWS and the pods' tokens, so the resident memory is an upper bound.
+// BenchmarkFleet measures how long a server without credentials takes to serve
+// all pods, and its memory. One process holds the server, the webhook, the
+// simulated AWS and the pods' tokens, so the resident memory is an upper bound.
 func BenchmarkFleet(b *testing.B) {
 	w, _ := install(b)
 	w.server.pods = 2 * *fleetPods
@@ -163,7 +170,9 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	f := &fleet{environment: w, http: http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}}
+	f := &fleet{environment: w,
+		http: http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}}
 	ctx, cancel := context.WithCancel(b.Context())
 	serve := w.RunServer
 	w.RunServer = func(ctx context.Context, kube *rest.Config) error {

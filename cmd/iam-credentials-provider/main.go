@@ -1,4 +1,5 @@
-// Command iam-credentials-provider gives pods AWS credentials through IAMBindings (KEP-14).
+// Command iam-credentials-provider gives pods AWS credentials through
+// IAMBindings (KEP-14).
 //
 //	iam-credentials-provider server --audience=pod-identity.example.com --cluster=prod
 //	iam-credentials-provider webhook --audience=pod-identity.example.com --image=registry.example/iam-credentials-pod:v1
@@ -78,10 +79,12 @@ func newServerCommand(log io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "server", Short: "Issue credentials to pods", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bind(f, ":8443")
-	f.StringVar(&o.cluster, "cluster", "", "name of this cluster, a DNS label, with which the names of sessions begin; required")
+	f.StringVar(&o.cluster, "cluster", "",
+		"name of this cluster, a DNS label, with which the names of sessions begin; required")
 	f.StringVar(&o.region, "sts-region", "", "region of STS; that of AWS_REGION if empty")
 	f.IntVar(&o.pods, "max-pods", 20_000, "pods whose credentials are kept in memory")
-	f.IntVar(&o.connections, "max-connections", server.DefaultMaxConnections, "open connections; beyond it, the address with the most loses its oldest one")
+	f.IntVar(&o.connections, "max-connections", server.DefaultMaxConnections,
+		"open connections; beyond it, the address with the most loses its oldest one")
 	f.BoolVar(&o.leaderElect, "leader-elect", false, "elect the replica that writes the status of IAMBindings")
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "namespace of the Lease; that of the pod if empty")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -114,7 +117,8 @@ func newWebhookCommand(log io.Writer) *cobra.Command {
 
 func newCertificatesCommand(log io.Writer) *cobra.Command {
 	o := certificateOptions{common: common{registerer: metrics.Registry}, now: time.Now}
-	cmd := &cobra.Command{Use: "certificates", Short: "Make and rotate the certificates of server and webhook", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "certificates", Short: "Make and rotate the certificates of server and webhook",
+		Args: cobra.NoArgs}
 	f := cmd.Flags()
 	o.bindAddresses(f)
 	f.StringVar(&o.namespace, "namespace", namespace, "namespace of the Services and of the Secrets")
@@ -156,7 +160,8 @@ func inCluster(log io.Writer, work func(context.Context, *rest.Config) error) fu
 	}
 }
 
-// logTo sends the logs of controller-runtime and client-go to a writer, as JSON.
+// logTo sends the logs of controller-runtime and client-go to a writer, as
+// JSON.
 func logTo(log io.Writer) {
 	logger := logr.FromSlogHandler(slog.NewJSONHandler(log, nil))
 	ctrl.SetLogger(logger)

@@ -46,13 +46,16 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"no cluster":         {[]string{"server", "--audience=x"}, "--cluster is missing"},
 		"empty cluster":      {[]string{"server", "--audience=x", "--cluster="}, "CLUSTER"},
 		"no image":           {[]string{"webhook", "--audience=x"}, `"image" not set`},
-		"no quantity":        {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-requests=memory=lots"}, `--sidecar-requests: "lots" is no quantity of "memory"`},
-		"no CPU limit":       {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-cpu-limit=fast"}, `--sidecar-cpu-limit: "fast"`},
-		"flag of the other":  {[]string{"server", "--image=x"}, "--image"},
+		"no quantity": {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-requests=memory=lots"},
+			`--sidecar-requests: "lots" is no quantity of "memory"`},
+		"no CPU limit": {[]string{"webhook", "--audience=x", "--image=x", "--sidecar-cpu-limit=fast"},
+			`--sidecar-cpu-limit: "fast"`},
+		"flag of the other": {[]string{"server", "--image=x"}, "--image"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
-			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
@@ -81,7 +84,8 @@ func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"server", "--audience=x", "--cluster=x"}, {"webhook", "--audience=x", "--image=x"}, {"certificates"}} {
+	for _, args := range [][]string{{"server", "--audience=x", "--cluster=x"}, {"webhook", "--audience=x", "--image=x"},
+		{"certificates"}} {
 		t.Run(args[0], func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program, args...)
 			cmd.Env = []string{asProgram + "=1", "HOME=" + t.TempDir()}
@@ -95,13 +99,17 @@ func TestOutsideOfAClusterOneLineIsPrinted(t *testing.T) {
 
 func TestCachedObjectsAreStripped(t *testing.T) {
 	now := metav1.Now()
-	kept := metav1.ObjectMeta{Namespace: "team-a", Name: "b", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now}
+	kept := metav1.ObjectMeta{Namespace: "team-a", Name: "b", UID: "u", ResourceVersion: "1", Generation: 2,
+		DeletionTimestamp: &now}
 	full, much := kept, strings.Repeat("x", 200<<10) // together, what etcd takes
 	full.GenerateName = much
-	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: much}, map[string]string{much: "b"}, []string{much}
-	full.ManagedFields, full.OwnerReferences = []metav1.ManagedFieldsEntry{{Manager: "x"}}, []metav1.OwnerReference{{Name: "x"}}
+	full.Annotations, full.Labels, full.Finalizers = map[string]string{corev1.LastAppliedConfigAnnotation: much},
+		map[string]string{much: "b"}, []string{much}
+	full.ManagedFields, full.OwnerReferences = []metav1.ManagedFieldsEntry{{Manager: "x"}},
+		[]metav1.OwnerReference{{Name: "x"}}
 	for name, object := range map[string]client.Object{
-		"IAMBinding": &v1alpha1.IAMBinding{ObjectMeta: full}, "IAMRoleAllowList": &v1alpha1.IAMRoleAllowList{ObjectMeta: full},
+		"IAMBinding":       &v1alpha1.IAMBinding{ObjectMeta: full},
+		"IAMRoleAllowList": &v1alpha1.IAMRoleAllowList{ObjectMeta: full},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := strip(object); err != nil {
@@ -114,20 +122,24 @@ func TestCachedObjectsAreStripped(t *testing.T) {
 	}
 }
 
-// The webhook reads which ServiceAccount and which containers a binding names. Tenants write the rest, and the server its status.
+// The webhook reads which ServiceAccount and which containers a binding names.
+// Tenants write the rest, and the server its status.
 func TestWebhookCachesNoRole(t *testing.T) {
 	kept := v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "b"},
-		Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}, Containers: []string{"app"}}}
+		Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"},
+			Containers: []string{"app"}}}
 	full := kept
 	full.Labels = map[string]string{"a": "b"}
-	full.Spec.AWS = v1alpha1.AWSRole{RoleARN: "r", SessionTags: map[string]v1alpha1.TagValue{"a": "b"}, SessionPolicy: "{}"}
+	full.Spec.AWS = v1alpha1.AWSRole{RoleARN: "r", SessionTags: map[string]v1alpha1.TagValue{"a": "b"},
+		SessionPolicy: "{}"}
 	full.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted}}
 	if got, err := stripForWebhook(&full); err != nil || !reflect.DeepEqual(got, &kept) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// Another host could answer for the API server, and give the program keys, CAs and bindings of its own.
+// Another host could answer for the API server, and give the program keys, CAs
+// and bindings of its own.
 func TestUnverifiedAPIServerIsRefused(t *testing.T) {
 	for name, kube := range map[string]*rest.Config{
 		"insecure TLS": {Host: "https://kube.example.com", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},

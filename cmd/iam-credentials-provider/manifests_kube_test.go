@@ -108,8 +108,9 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster) *environment {
 	return w
 }
 
-// install returns an environment on the cluster that the tests share, and the objects of the manifests. The first test applies
-// them, and each test removes what it adds to them.
+// install returns an environment on the cluster that the tests share, and the
+// objects of the manifests. The first test applies them, and each test removes
+// what it adds to them.
 func install(t testing.TB) (*environment, []*unstructured.Unstructured) {
 	t.Helper()
 	cluster := kubetest.Start(t)
@@ -126,7 +127,8 @@ func install(t testing.TB) (*environment, []*unstructured.Unstructured) {
 	return w, objects
 }
 
-// apply creates the objects. The webhook's registration names a Service that nothing routes to.
+// apply creates the objects. The webhook's registration names a Service that
+// nothing routes to.
 func (w *environment) apply(t testing.TB, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
@@ -134,8 +136,10 @@ func (w *environment) apply(t testing.TB, objects []*unstructured.Unstructured) 
 		switch {
 		case o.GetKind() == "MutatingWebhookConfiguration":
 			options = append(options, client.DryRunAll)
-		case o.GetKind() == "NetworkPolicy" && o.GetName() == podscenario.WebhookAccount: // an overlay has to name the API server
-			if err := w.Admin.Create(t.Context(), o.DeepCopy(), client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "API_SERVER_CIDR") {
+		// an overlay has to name the API server
+		case o.GetKind() == "NetworkPolicy" && o.GetName() == podscenario.WebhookAccount:
+			if err := w.Admin.Create(t.Context(), o.DeepCopy(), client.DryRunAll); !apierrors.IsInvalid(err) ||
+				!strings.Contains(err.Error(), "API_SERVER_CIDR") {
 				t.Errorf("the webhook is open to every client: %v", err)
 			}
 			continue
@@ -155,7 +159,8 @@ func (w *environment) cleanUp(t testing.TB, cluster *kubetest.Cluster) {
 	t.Helper()
 	w.Wait()
 	ctx := context.WithoutCancel(t.Context())
-	for _, o := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &v1alpha1.IAMRoleAllowList{}} {
+	for _, o := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{},
+		&v1alpha1.IAMRoleAllowList{}} {
 		if err := w.Admin.DeleteAllOf(ctx, o); err != nil {
 			t.Error(err)
 		}
@@ -178,8 +183,10 @@ func (w *environment) configure(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	both := common{audience: podscenario.Audience, certs: w.Dir, metricsAddress: "0", probeAddress: "0", registerer: prometheus.NewRegistry()}
-	w.server = serverOptions{common: both, cluster: podscenario.ClusterName, region: podscenario.Region, pods: 100, leaderElect: true, leaderElectNamespace: namespace, auth: w.Login()}
+	both := common{audience: podscenario.Audience, certs: w.Dir, metricsAddress: "0", probeAddress: "0",
+		registerer: prometheus.NewRegistry()}
+	w.server = serverOptions{common: both, cluster: podscenario.ClusterName, region: podscenario.Region, pods: 100,
+		leaderElect: true, leaderElectNamespace: namespace, auth: w.Login()}
 	w.webhook = webhookOptions{common: both, image: podscenario.Image, server: w.ServerURL(), port: port}
 	w.webhook.serverCA = filepath.Join(w.Dir, "ca.crt")
 	w.server.listen, w.webhook.listen = w.Server, w.Webhook
@@ -214,7 +221,8 @@ func TestManifests(t *testing.T) {
 	for name, deployment := range deployments {
 		t.Run(name, func(t *testing.T) {
 			template := deployment.Spec.Template
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: template.Labels}, Spec: template.Spec}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: template.Labels},
+				Spec: template.Spec}
 			if err := w.Admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
 				t.Errorf("the namespace refuses the pods: %v", err)
 			}
@@ -238,10 +246,12 @@ func checkContainer(t *testing.T, c corev1.Container) {
 	for _, p := range c.Ports {
 		ports[p.Name] = true
 	}
-	if !ports["metrics"] || !ports["probes"] || c.ReadinessProbe.HTTPGet.Port.StrVal != "probes" || c.LivenessProbe.HTTPGet.Port.StrVal != "probes" {
+	if !ports["metrics"] || !ports["probes"] || c.ReadinessProbe.HTTPGet.Port.StrVal != "probes" ||
+		c.LivenessProbe.HTTPGet.Port.StrVal != "probes" {
 		t.Errorf("ports %v", c.Ports)
 	}
-	if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+	if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
+		c.Resources.Limits.Memory().IsZero() {
 		t.Errorf("resources %v", c.Resources)
 	}
 	if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool {
@@ -257,13 +267,16 @@ func checkAvailability(t *testing.T, objects []*unstructured.Unstructured, deplo
 	if *deployment.Spec.Replicas < 2 {
 		t.Error("one replica")
 	}
-	if budget := pick[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")[deployment.Name]; budget == nil || !mapsContain(labels, budget.Spec.Selector.MatchLabels) {
+	if budget := pick[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")[deployment.Name]; budget == nil ||
+		!mapsContain(labels, budget.Spec.Selector.MatchLabels) {
 		t.Errorf("PodDisruptionBudget %v", budget)
 	}
-	if policy := pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")[deployment.Name]; policy == nil || !mapsContain(labels, policy.Spec.PodSelector.MatchLabels) {
+	if policy := pick[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")[deployment.Name]; policy == nil ||
+		!mapsContain(labels, policy.Spec.PodSelector.MatchLabels) {
 		t.Errorf("NetworkPolicy %v", policy)
 	}
-	if spread := deployment.Spec.Template.Spec.TopologySpreadConstraints; len(spread) != 1 || !mapsContain(labels, spread[0].LabelSelector.MatchLabels) {
+	if spread := deployment.Spec.Template.Spec.TopologySpreadConstraints; len(spread) != 1 ||
+		!mapsContain(labels, spread[0].LabelSelector.MatchLabels) {
 		t.Errorf("topology spread %v", spread)
 	}
 }
@@ -276,7 +289,8 @@ func checkDrain(t *testing.T, spec corev1.PodSpec) {
 	}
 }
 
-// checkArguments parses the arguments as the program does, with the variables of the ConfigMap.
+// checkArguments parses the arguments as the program does, with the variables
+// of the ConfigMap.
 func checkArguments(t *testing.T, objects []*unstructured.Unstructured, c corev1.Container) {
 	t.Helper()
 	settings := map[string]string{}
@@ -304,14 +318,16 @@ func checkArguments(t *testing.T, objects []*unstructured.Unstructured, c corev1
 	}
 }
 
-// checkMount compares names: the program certificates writes a Secret with the name of the Service.
+// checkMount compares names: the program certificates writes a Secret with the
+// name of the Service.
 func checkMount(t *testing.T, objects []*unstructured.Unstructured, deployment *appsv1.Deployment) {
 	t.Helper()
 	service := pick[corev1.Service](t, objects, "Service")[deployment.Name]
 	if !mapsContain(deployment.Spec.Template.Labels, service.Spec.Selector) {
 		t.Errorf("the Service selects %v", service.Spec.Selector)
 	}
-	if secret := deployment.Spec.Template.Spec.Volumes[0].Secret; secret.SecretName != service.Name || secret.Optional != nil {
+	if secret := deployment.Spec.Template.Spec.Volumes[0].Secret; secret.SecretName != service.Name ||
+		secret.Optional != nil {
 		t.Errorf("mounts %v, want %q, for which the kubelet waits", secret, service.Name)
 	}
 }
@@ -323,7 +339,8 @@ func checkCertManager(t *testing.T, objects []*unstructured.Unstructured) {
 		if o.GetName() == podscenario.CertificatesAccount {
 			t.Errorf("%s %q is left", o.GetKind(), o.GetName())
 		}
-		if o.GetKind() == "MutatingWebhookConfiguration" && o.GetAnnotations()["cert-manager.io/inject-ca-from"] != namespace+"/"+webhookName {
+		if o.GetKind() == "MutatingWebhookConfiguration" && o.GetAnnotations()["cert-manager.io/inject-ca-from"] != namespace+
+			"/"+webhookName {
 			t.Errorf("annotations %v", o.GetAnnotations())
 		}
 	}
@@ -342,7 +359,9 @@ func checkCertManager(t *testing.T, objects []*unstructured.Unstructured) {
 	for name, deployment := range pick[appsv1.Deployment](t, objects, "Deployment") {
 		secret := deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName
 		c := certificates[secret]
-		if c == nil || c.Spec["secretName"] != secret || !slices.Contains(c.Spec["dnsNames"].([]any), any(name+"."+namespace+".svc")) { //nolint:forcetypeassert // the test fails then too
+		if c == nil || c.Spec["secretName"] != secret ||
+			!slices.Contains(c.Spec["dnsNames"].([]any),
+				any(name+"."+namespace+".svc")) { //nolint:forcetypeassert // the test fails then too
 			t.Errorf("no certificate of the Service %q in the Secret %q: %v", name, secret, c)
 		}
 	}
@@ -357,7 +376,8 @@ func mapsContain(labels, selector map[string]string) bool {
 	return len(selector) > 0
 }
 
-// Only namespaces that opt in ask the webhook, and the API server never waits for it in its own namespace or in kube-system.
+// Only namespaces that opt in ask the webhook, and the API server never waits
+// for it in its own namespace or in kube-system.
 func TestWebhookRegistration(t *testing.T) {
 	w, _ := install(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -365,7 +385,8 @@ func TestWebhookRegistration(t *testing.T) {
 	play(ctx, t, w.Start, w.Allow, w.Bind, w.Inject)
 	cancel()
 	w.Wait() // now the webhook refuses every connection
-	for name, asked := range map[string]bool{podscenario.Tenant: true, "default": false, "kube-system": false, namespace: false} {
+	for name, asked := range map[string]bool{podscenario.Tenant: true, "default": false, "kube-system": false,
+		namespace: false} {
 		t.Run(name, func(t *testing.T) {
 			if name != "default" {
 				w.label(t, name, `"enabled"`)
@@ -397,17 +418,20 @@ func (w *environment) label(t *testing.T, namespace, value string) {
 	}
 }
 
-// Each program does its work with the rights of its ServiceAccount, is refused nothing, and has no right that it does not use.
+// Each program does its work with the rights of its ServiceAccount, is refused
+// nothing, and has no right that it does not use.
 func TestRights(t *testing.T) {
 	w, objects := install(t)
 	start := time.Now()
 	cluster := &kubetest.Cluster{Cluster: w.Cluster}
 	for account, last := range map[string]authorizationv1.ResourceAttributes{
-		name:                            {Group: "events.k8s.io", Resource: "events", Verb: "create"},
-		podscenario.WebhookAccount:      {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
-		podscenario.CertificatesAccount: {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Name: webhookName, Verb: "patch"},
+		name:                       {Group: "events.k8s.io", Resource: "events", Verb: "create"},
+		podscenario.WebhookAccount: {Group: "iam.aws.k8s.io", Resource: "iambindings", Verb: "list"},
+		podscenario.CertificatesAccount: {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations",
+			Name: webhookName, Verb: "patch"},
 	} {
-		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account, ResourceAttributes: &last})
+		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + account,
+			ResourceAttributes: &last})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -419,7 +443,9 @@ func TestRights(t *testing.T) {
 	if err := scenario.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
 		events := &eventsv1.EventList{}
 		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
-		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind == "Pod" && e.Reason == "Conflict" }), err
+		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+			return e.Regarding.Kind == "Pod" && e.Reason == "Conflict"
+		}), err
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +456,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-func checkRights(t *testing.T, cluster *kubetest.Cluster, start time.Time, objects []*unstructured.Unstructured, account string) {
+func checkRights(t *testing.T, cluster *kubetest.Cluster, start time.Time, objects []*unstructured.Unstructured,
+	account string) {
 	t.Helper()
 	unused := map[string]bool{}
 	rules := pick[rbacv1.ClusterRole](t, objects, "ClusterRole")[account].Rules
@@ -445,7 +472,8 @@ func checkRights(t *testing.T, cluster *kubetest.Cluster, start time.Time, objec
 		}
 	}
 	delete(unused, "patch events") // of an Event that repeats
-	// Informers of this Kubernetes stream the first list, and those of others do not.
+	// Informers of this Kubernetes stream the first list, and those of others
+	// do not.
 	maps.DeleteFunc(unused, func(right string, _ bool) bool { return strings.HasPrefix(right, "list ") })
 	for _, r := range cluster.Audit(t, "system:serviceaccount:"+namespace+":"+account) {
 		if r.Time.Before(start) { // another test's
@@ -478,7 +506,9 @@ func TestReady(t *testing.T) {
 	w.server.probeAddress, w.webhook.probeAddress = probes[0], probes[1]
 	certificates := certificateOptions{common: w.server.common, namespace: namespace, now: time.Now}
 	certificates.probeAddress = probes[2]
-	runCertificates := func(ctx context.Context, kube *rest.Config) error { return runCertificates(ctx, kube, certificates) }
+	runCertificates := func(ctx context.Context, kube *rest.Config) error {
+		return runCertificates(ctx, kube, certificates)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i, run := range []func(context.Context, *rest.Config) error{w.RunServer, w.RunWebhook, runCertificates} {
@@ -494,13 +524,15 @@ func TestReady(t *testing.T) {
 			}
 		})
 	}
-	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // only the protocol matters
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true,
+		NextProtos: []string{"h2", "http/1.1"}}} //nolint:gosec // only the protocol matters
 	conn, err := dialer.DialContext(ctx, "tcp", w.webhook.listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()                                                                   //nolint:errcheck // nothing was written
-	if got := conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "http/1.1" { //nolint:forcetypeassert // of a tls.Dialer
+	defer conn.Close() //nolint:errcheck // nothing was written
+	if got := conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		//nolint:forcetypeassert // of a tls.Dialer
 		t.Errorf("the webhook selects %s, so all requests of the API server share the memory of one connection", got)
 	}
 }
@@ -521,7 +553,9 @@ func probe(t *testing.T, address, path string) int {
 
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	if err := scenario.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := scenario.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) {
+		return done(), nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

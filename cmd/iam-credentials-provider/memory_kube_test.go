@@ -19,25 +19,32 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// tenant makes the namespace of a tenant that may use all roles, and returns a binding of it.
+// tenant makes the namespace of a tenant that may use all roles, and returns a
+// binding of it.
 func (w *environment) tenant(t *testing.T) *v1alpha1.IAMBinding {
 	t.Helper()
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: podscenario.Tenant}},
-		&v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}, Spec: v1alpha1.IAMRoleAllowListSpec{
-			Rules: []v1alpha1.AllowRule{{Namespaces: []string{podscenario.Tenant}, Roles: []string{"*"}}}}},
+		&v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName},
+			Spec: v1alpha1.IAMRoleAllowListSpec{
+				Rules: []v1alpha1.AllowRule{{Namespaces: []string{podscenario.Tenant}, Roles: []string{"*"}}}}},
 	} {
 		if err := w.Admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: podscenario.Tenant, GenerateName: "b-"}, Spec: v1alpha1.IAMBindingSpec{
-		AWS: v1alpha1.AWSRole{RoleARN: "arn:aws:iam::123456789012:role/app"}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}}}
-	await(t, "the policy knows the list", func() bool { return w.Admin.Create(t.Context(), b.DeepCopy(), client.DryRunAll) == nil })
+	b := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: podscenario.Tenant, GenerateName: "b-"},
+		Spec: v1alpha1.IAMBindingSpec{
+			AWS:               v1alpha1.AWSRole{RoleARN: "arn:aws:iam::123456789012:role/app"},
+			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}}}
+	await(t, "the policy knows the list", func() bool {
+		return w.Admin.Create(t.Context(), b.DeepCopy(), client.DryRunAll) == nil
+	})
 	return b
 }
 
-// The largest roles and session policies that the CRD accepts take no memory of the webhook.
+// The largest roles and session policies that the CRD accepts take no memory of
+// the webhook.
 func TestMemoryOfTheWebhooksCache(t *testing.T) {
 	const bindings, limit = 1000, 4 << 10
 	w, _ := install(t)
@@ -113,7 +120,8 @@ func TestQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Admin.Create(t.Context(), b.DeepCopy()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: iambindings") {
+	if err := w.Admin.Create(t.Context(), b.DeepCopy()); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "exceeded quota: iambindings") {
 		t.Errorf("the 101st: %v", err)
 	}
 }

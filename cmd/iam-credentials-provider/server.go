@@ -46,7 +46,8 @@ type serverOptions struct {
 	auth                                  []auth.Option // in tests, the login
 }
 
-// runServer runs until ctx ends, then lets requests finish and gives up the Lease.
+// runServer runs until ctx ends, then lets requests finish and gives up the
+// Lease.
 func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	mgr, err := newManager(kube, o.common, ctrl.Options{
 		LeaderElection:                o.leaderElect,
@@ -65,9 +66,12 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	if o.region != "" {
 		o.auth = append(o.auth, auth.WithSTSRegion(o.region))
 	}
-	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens, AuthOptions: o.auth,
-		Events: mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer, Series: series,
-		CA: o.readCA, MaxConnections: o.connections})
+	s,
+		err := server.New(server.Options{Client: mgr.GetClient(), Audience: o.audience, Cluster: o.cluster, Cache: tokens,
+		AuthOptions: o.auth,
+		Events:      mgr.GetEventRecorder(name), Logger: ctrl.Log.WithName("server"), Registerer: o.registerer,
+		Series: series,
+		CA:     o.readCA, MaxConnections: o.connections})
 	if err != nil {
 		return err
 	}
@@ -78,7 +82,8 @@ func runServer(ctx context.Context, kube *rest.Config, o serverOptions) error {
 	}
 	defer listener.Close() //nolint:errcheck // the manager has closed it, unless it has not started
 	certificate, key := filepath.Join(o.certs, "tls.crt"), filepath.Join(o.certs, "tls.key")
-	err = errors.Join(s.SetupWithManager(mgr), s.Listen(mgr, listener, certificate, key), mgr.AddReadyzCheck("server", s.Ready))
+	err = errors.Join(s.SetupWithManager(mgr), s.Listen(mgr, listener, certificate, key),
+		mgr.AddReadyzCheck("server", s.Ready))
 	if err != nil {
 		return err
 	}
@@ -95,8 +100,8 @@ func (o *serverOptions) newCache() (*cache.TokenCache, *metrics.Metrics, error) 
 	return tokens, observer, err
 }
 
-// readCA reads the file for each pod and each answer, since CAs rotate. Without a file the webhook refuses pods, and
-// the server hands out no CAs.
+// readCA reads the file for each pod and each answer, since CAs rotate. Without
+// a file the webhook refuses pods, and the server hands out no CAs.
 func (c *common) readCA() []byte {
 	pem, err := os.ReadFile(c.serverCA)
 	if err != nil && c.serverCA != "" {
@@ -127,7 +132,8 @@ func newManager(kube *rest.Config, o common, options ctrl.Options) (ctrl.Manager
 	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
 }
 
-// strip drops the metadata that the program does not read from objects in the cache. Tenants write up to 1.5 MB of it in each IAMBinding.
+// strip drops the metadata that the program does not read from objects in the
+// cache. Tenants write up to 1.5 MB of it in each IAMBinding.
 func strip(cached any) (any, error) {
 	if o, err := meta.Accessor(cached); err == nil {
 		o.SetGenerateName("")

@@ -36,7 +36,8 @@ type webhookOptions struct {
 	cpuLimit         string
 }
 
-// resources parses the flags of the sidecar's resources. Empty ones leave the defaults to the webhook.
+// resources parses the flags of the sidecar's resources. Empty ones leave the
+// defaults to the webhook.
 func (o *webhookOptions) resources() (r corev1.ResourceRequirements, cpuLimit resource.Quantity, err error) {
 	parse := func(flag string, from map[string]string) corev1.ResourceList {
 		if len(from) == 0 {
@@ -69,9 +70,11 @@ func (o *webhookOptions) bindResources(f *pflag.FlagSet) {
 		return all
 	}
 	usual, cpu := webhook.DefaultResources(), webhook.DefaultCPULimit()
-	f.StringToStringVar(&o.requests, "sidecar-requests", text(usual.Requests), "resources that the sidecar requests; a LimitRange may ask for more")
+	f.StringToStringVar(&o.requests, "sidecar-requests", text(usual.Requests),
+		"resources that the sidecar requests; a LimitRange may ask for more")
 	f.StringToStringVar(&o.limits, "sidecar-limits", text(usual.Limits), "limits of the sidecar's resources")
-	f.StringVar(&o.cpuLimit, "sidecar-cpu-limit", cpu.String(), "CPU limit of the sidecar in pods whose containers all have one, as in a namespace with a quota on limits.cpu")
+	f.StringVar(&o.cpuLimit, "sidecar-cpu-limit", cpu.String(),
+		"CPU limit of the sidecar in pods whose containers all have one, as in a namespace with a quota on limits.cpu")
 }
 
 // runWebhook runs until ctx ends, then lets requests finish.
@@ -88,13 +91,18 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	if err != nil {
 		return err
 	}
-	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs, TLSOpts: []func(*tls.Config){oneRequestAConnection}})
-	mgr, err := newManager(kube, o.common, ctrl.Options{WebhookServer: https, Cache: cache.Options{DefaultTransform: stripForWebhook}})
+	https := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: o.certs,
+		TLSOpts: []func(*tls.Config){oneRequestAConnection}})
+	mgr, err := newManager(kube, o.common,
+		ctrl.Options{WebhookServer: https, Cache: cache.Options{DefaultTransform: stripForWebhook}})
 	if err != nil {
 		return err
 	}
-	handler, err := webhook.New(webhook.Options{Bindings: mgr.GetClient(), Live: mgr.GetAPIReader(), Image: o.image, Server: o.server, CA: o.readCA,
-		Audience: o.audience, Port: o.port, Resources: resources, CPULimit: cpuLimit, Logger: ctrl.Log.WithName("webhook"), Registerer: o.registerer})
+	handler,
+		err := webhook.New(webhook.Options{Bindings: mgr.GetClient(), Live: mgr.GetAPIReader(), Image: o.image,
+		Server: o.server, CA: o.readCA,
+		Audience: o.audience, Port: o.port, Resources: resources, CPULimit: cpuLimit, Logger: ctrl.Log.WithName("webhook"),
+		Registerer: o.registerer})
 	if err != nil {
 		return err
 	}
@@ -104,7 +112,8 @@ func runWebhook(ctx context.Context, kube *rest.Config, o webhookOptions) error 
 	if _, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.IAMBinding{}, cache.BlockUntilSynced(false)); err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.AddReadyzCheck("https", https.StartedChecker()), mgr.AddReadyzCheck("bindings", canList(mgr.GetClient()))); err != nil {
+	if err := errors.Join(mgr.AddReadyzCheck("https", https.StartedChecker()),
+		mgr.AddReadyzCheck("bindings", canList(mgr.GetClient()))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -118,7 +127,8 @@ func stripForWebhook(cached any) (any, error) {
 	return strip(cached)
 }
 
-// oneRequestAConnection turns HTTP/2 off. The webhook bounds the memory of each connection.
+// oneRequestAConnection turns HTTP/2 off. The webhook bounds the memory of each
+// connection.
 func oneRequestAConnection(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }
 
 // canList checks that the informer has synced.

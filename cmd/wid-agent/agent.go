@@ -46,19 +46,23 @@ type authType struct {
 
 func (a authType) Name() string { return a.name }
 
-// authTypes are those that --registration-auth knows. Add your own drivers here.
+// authTypes are those that --registration-auth knows. Add your own drivers
+// here.
 func authTypes() []authType {
 	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.AuthTypeAWS, newAWS}}
 }
 
 func newCSR(o options) (registration.Driver, error) {
 	if o.hubARN != "" || o.managedARN != "" {
-		return nil, errors.New("--eks-hub-cluster-arn and --eks-managed-cluster-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+		return nil,
+			errors.New(
+				"--eks-hub-cluster-arn and --eks-managed-cluster-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
 	}
 	return csr.New(csr.Options{}), nil
 }
 
-// newAddOnDriver makes the driver that --addon-kubeclient-registration-auth names. Add your own drivers here.
+// newAddOnDriver makes the driver that --addon-kubeclient-registration-auth
+// names. Add your own drivers here.
 func newAddOnDriver(o options, r prometheus.Registerer) (registration.Driver, error) {
 	tokens, err := token.New(token.Options{ExpirationSeconds: o.addOnTokenSeconds, Registerer: r})
 	if err != nil {
@@ -71,7 +75,8 @@ func newAddOnDriver(o options, r prometheus.Registerer) (registration.Driver, er
 	return driver, nil
 }
 
-// newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the agent's ServiceAccount.
+// newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the
+// agent's ServiceAccount.
 func newAWS(o options) (registration.Driver, error) {
 	switch {
 	case o.hubARN == "":
@@ -82,15 +87,18 @@ func newAWS(o options) (registration.Driver, error) {
 	return awsirsa.New(awsirsa.Options{Hub: o.hubARN, Managed: o.managedARN, Connect: connect, Refused: isDenied})
 }
 
-// connect reaches the hub as its role for this cluster, by the login that AWS SDKs find.
+// connect reaches the hub as its role for this cluster, by the login that AWS
+// SDKs find.
 func connect(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
-	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster),
+		auth.WithClusterAddress(hub.Server),
 		auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
 }
 
 func isDenied(err error) bool { return errors.Is(err, auth.ErrDenied) }
 
-// runAgent runs until ctx ends, then lets the running reconcile finish and gives up the Lease.
+// runAgent runs until ctx ends, then lets the running reconcile finish and
+// gives up the Lease.
 func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		LeaderElection:                o.leaderElect,
@@ -103,7 +111,8 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
 	// Without a cache, which would need the right to list all Secrets.
@@ -135,7 +144,8 @@ func setUpAddOns(mgr ctrl.Manager, joined *agent.Agent, o options) error {
 	if err != nil {
 		return err
 	}
-	addOns, err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
+	addOns,
+		err := agent.NewAddOns(agent.AddOnOptions{Agent: joined, KubeClient: driver, CustomSigner: csr.New(csr.Options{})})
 	if err != nil {
 		return err
 	}

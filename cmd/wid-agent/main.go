@@ -1,4 +1,5 @@
-// Command wid-agent joins the managed cluster that it runs on to a hub, and keeps it joined.
+// Command wid-agent joins the managed cluster that it runs on to a hub, and
+// keeps it joined.
 //
 //	go run ./cmd/wid-agent --cluster-name cluster1
 //
@@ -53,7 +54,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return runAgent(ctx, config, o)
 }
 
-// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+// logTo sends the logs of controller-runtime and client-go to a writer, as
+// text.
 func logTo(log io.Writer) {
 	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
 	ctrl.SetLogger(logger)
@@ -68,14 +70,18 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&auth, "registration-auth", registration.AuthTypeCSR, "auth type by which this cluster reaches the hub")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of the hub; required for aws-irsa")
 	fs.StringVar(&o.managedARN, "eks-managed-cluster-arn", "", "ARN of this cluster; required for aws-irsa")
-	fs.StringVar(&o.addOnAuth, "addon-kubeclient-registration-auth", registration.AuthTypeCSR, "auth type by which add-ons reach the hub's API server, csr or token")
-	fs.Int64Var(&o.addOnTokenSeconds, "addon-token-expiration-seconds", 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+	fs.StringVar(&o.addOnAuth, "addon-kubeclient-registration-auth", registration.AuthTypeCSR,
+		"auth type by which add-ons reach the hub's API server, csr or token")
+	fs.Int64Var(&o.addOnTokenSeconds, "addon-token-expiration-seconds", 0,
+		"lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	fs.StringVar(&o.namespace, "namespace", agent.DefaultNamespace, "namespace of the agent and of its Secrets")
-	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret, "Secret with the hub's address and CA and the bootstrap credential")
+	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret,
+		"Secret with the hub's address and CA and the bootstrap credential")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	version := fs.Bool("version", false, "print the version")
-	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
+		"address of /healthz and /readyz; 0 turns them off")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -93,7 +99,9 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 		return o, fmt.Errorf("--cluster-name: %w", err)
 	}
 	if auth == registration.AuthTypeToken {
-		return o, errors.New("--registration-auth: token registers add-ons only: use --addon-kubeclient-registration-auth=token, and another auth type for the cluster")
+		return o,
+			errors.New(
+				"--registration-auth: token registers add-ons only: use --addon-kubeclient-registration-auth=token, and another auth type for the cluster")
 	}
 	if _, err := newAddOnDriver(o, nil); err != nil {
 		return o, err

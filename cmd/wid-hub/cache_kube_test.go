@@ -31,9 +31,11 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// watched are the resources that the program caches. TestCacheKeepsLittleOfEachType of package hub has a row for each.
+// watched are the resources that the program caches.
+// TestCacheKeepsLittleOfEachType of package hub has a row for each.
 var watched = []string{
-	"certificatesigningrequests (metadata)", "clusterrolebindings", "clusterroles (metadata)", "managedclusteraddons (metadata)", "managedclusters",
+	"certificatesigningrequests (metadata)", "clusterrolebindings", "clusterroles (metadata)",
+	"managedclusteraddons (metadata)", "managedclusters",
 	"namespaces", "rolebindings", "roles", "serviceaccounts",
 }
 
@@ -75,18 +77,22 @@ func heap() int64 {
 	return int64(stats.HeapAlloc) //nolint:gosec // it fits
 }
 
-// largest returns objects of each kind that are about as large as etcd takes them, in the memory of an informer several times as large.
+// largest returns objects of each kind that are about as large as etcd takes
+// them, in the memory of an informer several times as large.
 func largest(i int) []client.Object {
 	owned := func(namespace string) metav1.ObjectMeta {
-		m := metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("large", i), Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}
+		m := metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("large", i),
+			Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}
 		for range 20_000 {
-			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "K", Name: "n", UID: "u"})
+			m.OwnerReferences = append(m.OwnerReferences,
+				metav1.OwnerReference{APIVersion: "v1", Kind: "K", Name: "n", UID: "u"})
 		}
 		return m
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "none"}
 	return []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("large", i)}, Secrets: make([]corev1.ObjectReference, 80_000)},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("large", i)},
+			Secrets: make([]corev1.ObjectReference, 80_000)},
 		&corev1.Namespace{ObjectMeta: owned("")},
 		&rbacv1.Role{ObjectMeta: owned("default")},
 		&rbacv1.ClusterRole{ObjectMeta: owned("")},
@@ -95,7 +101,8 @@ func largest(i int) []client.Object {
 		&ocm.ManagedCluster{ObjectMeta: owned("")},
 		&addon.ManagedClusterAddOn{ObjectMeta: owned("default")},
 		&certificatesv1.CertificateSigningRequest{ObjectMeta: owned(""), Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: request(), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}},
+			Request: request(), SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}},
 	}
 }
 
@@ -123,17 +130,21 @@ func TestHubCachesLittle(t *testing.T) {
 	}
 	small := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1"}}
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}},
-		&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}, small} {
+		&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"},
+			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}, small} {
 		if err := admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	small.Status.Registrations = []addon.RegistrationConfig{{Type: ocm.KubeClient, KubeClient: &addon.KubeClientConfig{Driver: registration.AuthTypeToken,
-		Subject: addon.KubeClientSubject{User: "system:serviceaccount:cluster1:cluster1-addon1-agent"}}}}
+	small.Status.Registrations = []addon.RegistrationConfig{{Type: ocm.KubeClient,
+		KubeClient: &addon.KubeClientConfig{Driver: registration.AuthTypeToken,
+			Subject: addon.KubeClientSubject{User: "system:serviceaccount:cluster1:cluster1-addon1-agent"}}}}
 	if err := admin.Status().Update(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
-	o, err := parseFlags([]string{"--addon-registration-auth=csr,token", "--metrics-bind-address=0", "--health-probe-bind-address=0"}, io.Discard)
+	o,
+		err := parseFlags([]string{"--addon-registration-auth=csr,token", "--metrics-bind-address=0",
+		"--health-probe-bind-address=0"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +167,8 @@ func TestHubCachesLittle(t *testing.T) {
 			err = admin.Get(ctx, client.ObjectKeyFromObject(small), small)
 		}
 		return meta.IsStatusConditionTrue(joined.Status.Conditions, ocm.ConditionHubAccepted) &&
-			meta.IsStatusConditionTrue(small.Status.Conditions, addon.ConditionTokenInfrastructureReady) && len(w.sorted()) >= len(watched), err
+			meta.IsStatusConditionTrue(small.Status.Conditions, addon.ConditionTokenInfrastructureReady) &&
+			len(w.sorted()) >= len(watched), err
 	})
 	if err != nil {
 		t.Fatal(err)

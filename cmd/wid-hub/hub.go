@@ -37,8 +37,9 @@ const (
 	namespace = "open-cluster-management-hub"
 	// bootstrapUser is the ServiceAccount of manifests.BootstrapRBAC.
 	bootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
-	// workers is how many clusters are reconciled at a time, and how many add-ons. After a restart they make a few
-	// requests for each cluster that needs a change, so the API server is what limits them.
+	// workers is how many clusters are reconciled at a time, and how many
+	// add-ons. After a restart they make a few requests for each cluster that
+	// needs a change, so the API server is what limits them.
 	workers = 32
 )
 
@@ -60,7 +61,8 @@ type authType struct {
 
 func (a authType) Name() string { return a.name }
 
-// authTypes are those that --registration-auth knows. Add your own drivers here.
+// authTypes are those that --registration-auth knows. Add your own drivers
+// here.
 func authTypes() []authType {
 	return []authType{{registration.AuthTypeCSR, newCSR}, {registration.AuthTypeAWS, newAWS}}
 }
@@ -69,8 +71,9 @@ func (o options) has(name string) bool {
 	return slices.ContainsFunc(o.auth, func(a authType) bool { return a.name == name })
 }
 
-// newAWS finds its login as AWS SDKs do: on EKS that of the hub's ServiceAccount. A hub that signs client certificates too is not on EKS,
-// and has no access entries.
+// newAWS finds its login as AWS SDKs do: on EKS that of the hub's
+// ServiceAccount. A hub that signs client certificates too is not on EKS, and
+// has no access entries.
 func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
 	hub, err := awsirsa.ParseClusterARN(o.hubARN)
 	if err != nil {
@@ -84,12 +87,14 @@ func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubD
 	if o.has(registration.AuthTypeCSR) {
 		binding = awsirsa.AWSAuth
 	}
-	return awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: o.hubARN, IAM: iam.NewFromConfig(cfg), EKS: eks.NewFromConfig(cfg), Client: mgr.GetClient(),
+	return awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: o.hubARN, IAM: iam.NewFromConfig(cfg),
+		EKS: eks.NewFromConfig(cfg), Client: mgr.GetClient(),
 		Binding: binding, AutoApprove: o.autoApproveARNs, Events: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 }
 
 func newCSR(_ context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {
-	return csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name),
+	return csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Events:         mgr.GetEventRecorder(name),
 		BootstrapUsers: o.bootstrapUsers, BootstrapGroups: o.bootstrapGroups, AutoApproveUsers: o.autoApproveUsers})
 }
 
@@ -100,14 +105,17 @@ type addOnAuthType struct {
 
 func (a addOnAuthType) Name() string { return a.name }
 
-// addOnAuthTypes are those that --addon-registration-auth knows. Clusters of any auth type may use them.
+// addOnAuthTypes are those that --addon-registration-auth knows. Clusters of
+// any auth type may use them.
 func addOnAuthTypes() []addOnAuthType {
 	tokens := func(mgr ctrl.Manager) error { return setUpTokens(mgr, false) }
 	return []addOnAuthType{{registration.AuthTypeCSR, setUpAddOnCSR}, {registration.AuthTypeToken, tokens}}
 }
 
 func setUpAddOnCSR(mgr ctrl.Manager) error {
-	approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name)})
+	approver,
+		err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Events: mgr.GetEventRecorder(name)})
 	if err != nil {
 		return err
 	}
@@ -116,15 +124,17 @@ func setUpAddOnCSR(mgr ctrl.Manager) error {
 
 // setUpTokens may set up the revocation alone.
 func setUpTokens(mgr ctrl.Manager, removeOnly bool) error {
-	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(name), RemoveOnly: removeOnly})
+	tokens,
+		err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Events: mgr.GetEventRecorder(name), RemoveOnly: removeOnly})
 	if err != nil {
 		return err
 	}
 	return tokens.SetupWithManager(mgr, workers)
 }
 
-// revokeAddOnTokens revokes the tokens that an earlier run of this program let add-ons have. Without manifests.TokenRBAC there
-// were none.
+// revokeAddOnTokens revokes the tokens that an earlier run of this program let
+// add-ons have. Without manifests.TokenRBAC there were none.
 func revokeAddOnTokens(ctx context.Context, mgr ctrl.Manager) error {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Resource: "serviceaccounts", Verb: "delete"}}}
@@ -134,12 +144,15 @@ func revokeAddOnTokens(ctx context.Context, mgr ctrl.Manager) error {
 	return setUpTokens(mgr, true)
 }
 
-// setUpAddOns asks the hub once whether it serves add-ons. Clusters register without them too.
+// setUpAddOns asks the hub once whether it serves add-ons. Clusters register
+// without them too.
 func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
-	_, err := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: addon.GroupVersion.Group, Kind: "ManagedClusterAddOn"})
+	_,
+		err := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: addon.GroupVersion.Group, Kind: "ManagedClusterAddOn"})
 	if meta.IsNoMatchError(err) {
 		if len(o.addOnAuth) > 0 {
-			mgr.GetLogger().Info("The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
+			mgr.GetLogger().Info(
+				"The hub serves no ManagedClusterAddOns, so no add-ons are registered. Apply addon.CRD, then restart this program.")
 		}
 		return revokeAddOnTokens(ctx, mgr)
 	}
@@ -157,16 +170,19 @@ func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
 	return nil
 }
 
-// runHub runs until ctx ends, then lets running reconciles finish and gives up the Lease.
+// runHub runs until ctx ends, then lets running reconciles finish and gives up
+// the Lease.
 func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	scheme, err := newScheme()
 	if err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         hub.CacheOptions(),
-		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}}, // aws-auth
+		Scheme: scheme,
+		Cache:  hub.CacheOptions(),
+		// aws-auth
+		Client: client.Options{
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              name,
 		LeaderElectionNamespace:       namespace,
@@ -177,7 +193,8 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
 	drivers := make([]registration.HubDriver, len(o.auth))
@@ -186,7 +203,9 @@ func runHub(ctx context.Context, kube *rest.Config, o options) error {
 			return err
 		}
 	}
-	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth, OCMAgents: o.ocmAgents, Relay: o.grantRelay,
+	hub,
+		err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: o.defaultAuth, OCMAgents: o.ocmAgents,
+		Relay:    o.grantRelay,
 		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err

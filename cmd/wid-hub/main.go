@@ -4,7 +4,8 @@
 //
 //	go run ./cmd/wid-hub --registration-auth csr
 //
-// Copy main.go, hub.go and relay.go. examples/registration shows a whole join with nothing to set up.
+// Copy main.go, hub.go and relay.go. examples/registration shows a whole join
+// with nothing to set up.
 package main
 
 import (
@@ -61,7 +62,8 @@ func runAs(ctx context.Context, log io.Writer, err error, program func(context.C
 		return fmt.Errorf("%w: run the program in a cluster, or set KUBECONFIG", err)
 	}
 	if config.Insecure { // the package refuses it too, after a manager has asked for the kinds that it caches
-		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %q: set certificate-authority-data instead", config.Host)
+		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %q: set certificate-authority-data instead",
+			config.Host)
 	}
 	if config.Proxy == nil { // HTTPS_PROXY is for services outside the cluster
 		config.Proxy = http.ProxyURL(nil)
@@ -69,7 +71,8 @@ func runAs(ctx context.Context, log io.Writer, err error, program func(context.C
 	return program(ctx, config)
 }
 
-// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+// logTo sends the logs of controller-runtime and client-go to a writer, as
+// text.
 func logTo(log io.Writer) {
 	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
 	ctrl.SetLogger(logger)
@@ -81,22 +84,34 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs := pflag.NewFlagSet("wid-hub", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.Usage = func() {
-		_, _ = fmt.Fprintf(out, "Accept managed clusters and grant them access to the hub. wid-hub relay --help describes the relay.\n\nUsage of wid-hub:\n%s", fs.FlagUsages())
+		_,
+			_ = fmt.Fprintf(out,
+			"Accept managed clusters and grant them access to the hub. wid-hub relay --help describes the relay.\n\nUsage of wid-hub:\n%s", fs.FlagUsages())
 	}
-	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR}, "auth type that clusters may use; may be repeated")
-	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR, "auth type of clusters that name none, if it is enabled; empty refuses them")
-	fs.StringSliceVar(&addOnAuth, "addon-registration-auth", []string{registration.AuthTypeCSR}, "auth types of add-ons, of csr and token; may be repeated; csr only by default, and none if clusters use aws-irsa alone")
-	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser}, "user who may ask for a cluster's first certificate; may be repeated")
-	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup}, "group of such users; may be repeated")
-	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
+	fs.StringSliceVar(&auth, "registration-auth", []string{registration.AuthTypeCSR},
+		"auth type that clusters may use; may be repeated")
+	fs.StringVar(&o.defaultAuth, "default-registration-auth", registration.AuthTypeCSR,
+		"auth type of clusters that name none, if it is enabled; empty refuses them")
+	fs.StringSliceVar(&addOnAuth, "addon-registration-auth", []string{registration.AuthTypeCSR},
+		"auth types of add-ons, of csr and token; may be repeated; csr only by default, and none if clusters use aws-irsa alone")
+	fs.StringArrayVar(&o.bootstrapUsers, "bootstrap-user", []string{bootstrapUser},
+		"user who may ask for a cluster's first certificate; may be repeated")
+	fs.StringArrayVar(&o.bootstrapGroups, "bootstrap-group", []string{registration.BootstrapGroup},
+		"group of such users; may be repeated")
+	fs.StringArrayVar(&o.autoApproveUsers, "auto-approve-user", nil,
+		"bootstrap user whose clusters are accepted without a person; may be repeated")
 	fs.StringVar(&o.hubARN, "eks-hub-cluster-arn", "", "ARN of this hub; required for aws-irsa")
-	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil, "pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
-	fs.BoolVar(&o.ocmAgents, "ocm-agents", false, "grant clusters what agents of Open Cluster Management need, among it to see the requests of all others; needs the RBAC of wid hub init --ocm-agents")
-	fs.BoolVar(&o.grantRelay, "grant-relay", false, "let the relay act as the agents of accepted clusters, and as no other user; needs the RBAC of wid hub init --relay and Kubernetes 1.36")
+	fs.StringArrayVar(&o.autoApproveARNs, "auto-approve-arn", nil,
+		"pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
+	fs.BoolVar(&o.ocmAgents, "ocm-agents", false,
+		"grant clusters what agents of Open Cluster Management need, among it to see the requests of all others; needs the RBAC of wid hub init --ocm-agents")
+	fs.BoolVar(&o.grantRelay, "grant-relay", false,
+		"let the relay act as the agents of accepted clusters, and as no other user; needs the RBAC of wid hub init --relay and Kubernetes 1.36")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	version := fs.Bool("version", false, "print the version")
-	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
+		"address of /healthz and /readyz; 0 turns them off")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -113,7 +128,8 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 // setAuth picks the auth types, and finds mistakes before the hub starts.
 func (o *options) setAuth(fs *pflag.FlagSet, auth, addOnAuth []string) (err error) {
 	if slices.Contains(auth, registration.AuthTypeToken) {
-		return errors.New("--registration-auth: token registers add-ons only: use --addon-registration-auth=token, and another auth type for clusters")
+		return errors.New(
+			"--registration-auth: token registers add-ons only: use --addon-registration-auth=token, and another auth type for clusters")
 	}
 	if o.auth, err = pick(authTypes(), auth, "registration-auth"); err != nil {
 		return err
@@ -152,7 +168,8 @@ func pick[D interface{ Name() string }](known []D, names []string, flag string) 
 func (o options) checkAWS() error {
 	switch _, err := awsirsa.ParseClusterARN(o.hubARN); {
 	case !o.has(registration.AuthTypeAWS) && (o.hubARN != "" || len(o.autoApproveARNs) > 0):
-		return errors.New("--eks-hub-cluster-arn and --auto-approve-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
+		return errors.New(
+			"--eks-hub-cluster-arn and --auto-approve-arn are for --registration-auth=aws-irsa: pass that, or leave them out")
 	case !o.has(registration.AuthTypeAWS):
 		return nil
 	case o.hubARN == "":

@@ -40,27 +40,36 @@ func TestMain(m *testing.M) {
 }
 
 func TestFlags(t *testing.T) {
-	o, err := parseFlags([]string{"--registration-auth", "csr", "--bootstrap-user", "a", "--bootstrap-user", "b", "--bootstrap-group", "g",
-		"--auto-approve-user", "c", "--ocm-agents", "--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1"}, io.Discard)
+	o,
+		err := parseFlags([]string{"--registration-auth", "csr", "--bootstrap-user", "a", "--bootstrap-user", "b",
+		"--bootstrap-group", "g",
+		"--auto-approve-user", "c", "--ocm-agents", "--leader-elect", "--metrics-bind-address", "0",
+		"--health-probe-bind-address", ":1"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.auth) != 1 || o.auth[0].name != "csr" || o.defaultAuth != "csr" || strings.Join(o.bootstrapUsers, " ") != "a b" ||
+	if len(o.auth) != 1 || o.auth[0].name != "csr" || o.defaultAuth != "csr" ||
+		strings.Join(o.bootstrapUsers, " ") != "a b" ||
 		strings.Join(o.bootstrapGroups, " ") != "g" || strings.Join(o.autoApproveUsers, " ") != "c" ||
 		!o.ocmAgents || !o.leaderElect || o.metricsAddress != "0" || o.probeAddress != ":1" {
 		t.Errorf("%+v", o)
 	}
-	o, err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn", "a", "--auto-approve-arn", "b"}, io.Discard)
-	if err != nil || len(o.auth) != 1 || o.auth[0].name != "aws-irsa" || o.defaultAuth != "" || o.hubARN != hubARN || strings.Join(o.autoApproveARNs, " ") != "a b" {
+	o,
+		err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn",
+		"a", "--auto-approve-arn", "b"}, io.Discard)
+	if err != nil || len(o.auth) != 1 || o.auth[0].name != "aws-irsa" || o.defaultAuth != "" || o.hubARN != hubARN ||
+		strings.Join(o.autoApproveARNs, " ") != "a b" {
 		t.Errorf("aws-irsa: %+v, %v", o, err)
 	}
 	o, err = parseFlags(nil, io.Discard)
-	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 || len(o.autoApproveUsers) != 0 || o.ocmAgents || o.leaderElect {
+	if err != nil || len(o.auth) != 1 || len(o.bootstrapUsers) != 1 || len(o.bootstrapGroups) != 1 ||
+		len(o.autoApproveUsers) != 0 || o.ocmAgents || o.leaderElect {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
 
-// Certificates of add-ons are approved by default where clusters use certificates. Tokens take RBAC of their own.
+// Certificates of add-ons are approved by default where clusters use
+// certificates. Tokens take RBAC of their own.
 func TestFlagsOfAddOns(t *testing.T) {
 	for name, row := range map[string]struct {
 		args []string
@@ -69,10 +78,12 @@ func TestFlagsOfAddOns(t *testing.T) {
 		"default":              {nil, "csr"},
 		"default with both":    {[]string{"--registration-auth", "csr,aws-irsa", "--eks-hub-cluster-arn", hubARN}, "csr"},
 		"default with AWS IAM": {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN}, ""},
-		"csr with AWS IAM":     {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--addon-registration-auth", "csr"}, "csr"},
-		"both":                 {[]string{"--addon-registration-auth", "csr,token"}, "csr token"},
-		"one twice":            {[]string{"--addon-registration-auth", "token", "--addon-registration-auth", "token"}, "token"},
-		"none":                 {[]string{"--addon-registration-auth="}, ""},
+		"csr with AWS IAM": {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
+			"--addon-registration-auth", "csr"}, "csr"},
+		"both": {[]string{"--addon-registration-auth", "csr,token"}, "csr token"},
+		"one twice": {[]string{"--addon-registration-auth", "token", "--addon-registration-auth", "token"},
+			"token"},
+		"none": {[]string{"--addon-registration-auth="}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parseFlags(row.args, io.Discard)
@@ -94,30 +105,38 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown auth type":           {[]string{"--registration-auth", "csr", "--registration-auth", "magic"}, `--registration-auth: unknown auth type "magic": use one of aws-irsa, csr`},
-		"default that is not enabled": {[]string{"--default-registration-auth", "aws-irsa"}, `--default-registration-auth: unknown auth type "aws-irsa": use one of csr`},
-		"ARN without aws-irsa":        {[]string{"--eks-hub-cluster-arn", hubARN}, "--registration-auth=aws-irsa"},
-		"pattern without aws-irsa":    {[]string{"--auto-approve-arn", hubARN}, "--registration-auth=aws-irsa"},
-		"aws-irsa without ARN":        {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
-		"ARN that is none":            {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"}, `--eks-hub-cluster-arn: "foo" is not the ARN`},
-		"default that is left out":    {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--default-registration-auth", "csr"}, `unknown auth type "csr"`},
-		"token for clusters":          {[]string{"--registration-auth", "csr,token"}, "--registration-auth: token registers add-ons only: use --addon-registration-auth=token"},
-		"unknown add-on auth type":    {[]string{"--addon-registration-auth", "csr,magic"}, `--addon-registration-auth: unknown auth type "magic": use one of csr, token`},
-		"argument":                    {[]string{"csr"}, `unexpected argument "csr"`},
-		"missing kubeconfig":          {nil, "set KUBECONFIG"},
-		"unverified API server":       {nil, "insecure-skip-tls-verify"},
+		"unknown auth type": {[]string{"--registration-auth", "csr", "--registration-auth", "magic"},
+			`--registration-auth: unknown auth type "magic": use one of aws-irsa, csr`},
+		"default that is not enabled": {[]string{"--default-registration-auth", "aws-irsa"},
+			`--default-registration-auth: unknown auth type "aws-irsa": use one of csr`},
+		"ARN without aws-irsa":     {[]string{"--eks-hub-cluster-arn", hubARN}, "--registration-auth=aws-irsa"},
+		"pattern without aws-irsa": {[]string{"--auto-approve-arn", hubARN}, "--registration-auth=aws-irsa"},
+		"aws-irsa without ARN":     {[]string{"--registration-auth", "aws-irsa"}, "--eks-hub-cluster-arn is missing"},
+		"ARN that is none": {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", "foo"},
+			`--eks-hub-cluster-arn: "foo" is not the ARN`},
+		"default that is left out": {[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
+			"--default-registration-auth", "csr"}, `unknown auth type "csr"`},
+		"token for clusters": {[]string{"--registration-auth", "csr,token"},
+			"--registration-auth: token registers add-ons only: use --addon-registration-auth=token"},
+		"unknown add-on auth type": {[]string{"--addon-registration-auth", "csr,magic"},
+			`--addon-registration-auth: unknown auth type "magic": use one of csr, token`},
+		"argument":              {[]string{"csr"}, `unexpected argument "csr"`},
+		"missing kubeconfig":    {nil, "set KUBECONFIG"},
+		"unverified API server": {nil, "insecure-skip-tls-verify"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "kubeconfig")
 			t.Setenv("KUBECONFIG", file)
 			if name == "unverified API server" {
-				err := os.WriteFile(file, []byte("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], "+
-					`clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]}`), 0o600)
+				err := os.WriteFile(file,
+					[]byte("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], "+
+						`clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]}`), 0o600)
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
@@ -127,11 +146,13 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	}
 }
 
-// The program runs with the RBAC of the manifests. A hub that serves no add-ons runs all the same, says so, and still revokes tokens.
-// Once it serves them, the program runs what they need.
+// The program runs with the RBAC of the manifests. A hub that serves no add-ons
+// runs all the same, says so, and still revokes tokens. Once it serves them,
+// the program runs what they need.
 func TestHubOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.StartNew(t)
-	if _, err := scenario.Apply(t.Context(), cluster.Client(), manifests.HubRBAC(), manifests.TokenRBAC(), manifests.OCMAgentsRBAC()); err != nil {
+	if _, err := scenario.Apply(t.Context(), cluster.Client(), manifests.HubRBAC(), manifests.TokenRBAC(),
+		manifests.OCMAgentsRBAC()); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.AccountKubeconfig(t, namespace, "registration-controller-sa")
@@ -141,11 +162,16 @@ func TestHubOnARealAPIServer(t *testing.T) {
 		others          []string
 		says            bool
 	}{
-		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD(), []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
-		{"no add-ons wanted", "--addon-registration-auth=", "", []string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false},
-		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD(), []string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
-		{"tokens are still revoked", "--addon-registration-auth=csr", "", []string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
-		{"AWS IAM", "--registration-auth=aws-irsa --eks-hub-cluster-arn=" + hubARN, "", []string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false},
+		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD(),
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
+		{"no add-ons wanted", "--addon-registration-auth=", "",
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false},
+		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD(),
+			[]string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+		{"tokens are still revoked", "--addon-registration-auth=csr", "",
+			[]string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+		{"AWS IAM", "--registration-auth=aws-irsa --eks-hub-cluster-arn=" + hubARN, "",
+			[]string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.crd != "" {
@@ -170,7 +196,8 @@ func TestHubOnARealAPIServer(t *testing.T) {
 	t.Run("agents of Open Cluster Management", func(t *testing.T) { testOCMAgents(t, cluster.Client(), kubeconfig) })
 }
 
-// testOCMAgents runs the program until a cluster may list what only agents of Open Cluster Management list.
+// testOCMAgents runs the program until a cluster may list what only agents of
+// Open Cluster Management list.
 func testOCMAgents(t *testing.T, admin client.Client, kubeconfig string) {
 	accepted := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hubAcceptsClient": true}}}
 	accepted.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
@@ -179,32 +206,37 @@ func testOCMAgents(t *testing.T, admin client.Client, kubeconfig string) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, os.Args[0], "--ocm-agents", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd := exec.CommandContext(ctx, os.Args[0], "--ocm-agents", "--metrics-bind-address=0",
+		"--health-probe-bind-address=0")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }() // it was killed
-	err := scenario.Wait(t.Context(), "the cluster got no right to list requests", func(ctx context.Context) (bool, error) {
-		role := &rbacv1.ClusterRole{}
-		err := admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName("cluster1")}, role)
-		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.Contains(r.Resources, "certificatesigningrequests") && slices.Contains(r.Verbs, "list")
-		}), client.IgnoreNotFound(err)
-	})
+	err := scenario.Wait(t.Context(), "the cluster got no right to list requests",
+		func(ctx context.Context) (bool, error) {
+			role := &rbacv1.ClusterRole{}
+			err := admin.Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName("cluster1")}, role)
+			return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Resources, "certificatesigningrequests") && slices.Contains(r.Verbs, "list")
+			}), client.IgnoreNotFound(err)
+		})
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-// logUntil runs the program until all controllers with these names have workers, and returns its log.
+// logUntil runs the program until all controllers with these names have
+// workers, and returns its log.
 func logUntil(t *testing.T, kubeconfig string, args, controllers []string) (log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], append(args, "--leader-elect", "--metrics-bind-address=0", "--health-probe-bind-address=0")...)
+	cmd := exec.CommandContext(ctx, os.Args[0],
+		append(args, "--leader-elect", "--metrics-bind-address=0", "--health-probe-bind-address=0")...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, time.Minute // it gives up its Lease
+	// it gives up its Lease
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, time.Minute
 	out, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -33,9 +33,11 @@ import (
 )
 
 const (
-	// reloadInterval is how often the relay reads the hub's CA for client certificates.
+	// reloadInterval is how often the relay reads the hub's CA for client
+	// certificates.
 	reloadInterval = time.Minute
-	// shutdownTimeout bounds the wait for running requests. Watches last longer, and their clients open others.
+	// shutdownTimeout bounds the wait for running requests. Watches last
+	// longer, and their clients open others.
 	shutdownTimeout = 10 * time.Second
 )
 
@@ -50,18 +52,25 @@ func parseRelayFlags(args []string, out io.Writer) (o relayOptions, err error) {
 	fs := pflag.NewFlagSet("wid-hub relay", pflag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.Usage = func() {
-		_, _ = fmt.Fprintf(out, "Forward requests of agents without a route to the hub's API server. Agents join with the relay's address and CA.\n"+
-			"wid hub init --relay prints the manifests. Run it on the hub, or elsewhere with KUBECONFIG.\n\nUsage of wid-hub relay:\n%s", fs.FlagUsages())
+		_,
+			_ = fmt.Fprintf(out,
+			"Forward requests of agents without a route to the hub's API server. Agents join with the relay's address and CA.\n"+
+				"wid hub init --relay prints the manifests. Run it on the hub, or elsewhere with KUBECONFIG.\n\nUsage of wid-hub relay:\n%s", fs.FlagUsages())
 	}
 	fs.StringVar(&o.address, "bind-address", ":8443", "address that agents connect to, with TLS")
-	fs.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate and its chain, read again when it changes; required")
+	fs.StringVar(&o.certFile, "tls-cert-file", "",
+		"file with the serving certificate and its chain, read again when it changes; required")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the key of that certificate; required")
-	fs.IntVar(&o.connections, "max-connections", 2000, "connections at a time. An agent and each of its add-ons have one or two. Beyond it, those without an accepted credential are closed first")
-	fs.IntVar(&o.perAddress, "max-connections-per-address", 1500, "connections at a time from one remote address, a /64 for IPv6. Clusters behind one NAT address share it: use three for each")
-	fs.IntVar(&o.requests, "max-requests", relay.DefaultMaxRequests, "requests in flight with client certificates, watches included; one cluster has a tenth. "+
-		"Half as many may have tokens. A watch takes about 40 KiB and a connection 70 KiB: raise the memory limit of 512 MiB with these flags")
+	fs.IntVar(&o.connections, "max-connections", 2000,
+		"connections at a time. An agent and each of its add-ons have one or two. Beyond it, those without an accepted credential are closed first")
+	fs.IntVar(&o.perAddress, "max-connections-per-address", 1500,
+		"connections at a time from one remote address, a /64 for IPv6. Clusters behind one NAT address share it: use three for each")
+	fs.IntVar(&o.requests, "max-requests", relay.DefaultMaxRequests,
+		"requests in flight with client certificates, watches included; one cluster has a tenth. "+
+			"Half as many may have tokens. A watch takes about 40 KiB and a connection 70 KiB: raise the memory limit of 512 MiB with these flags")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
-	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
+		"address of /healthz and /readyz; 0 turns them off")
 	version := fs.Bool("version", false, "print the version")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -73,14 +82,16 @@ func parseRelayFlags(args []string, out io.Writer) (o relayOptions, err error) {
 	case fs.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q: see wid-hub relay --help", fs.Arg(0))
 	case o.certFile == "" || o.keyFile == "":
-		return o, errors.New("--tls-cert-file and --tls-private-key-file are required: agents verify the relay by this certificate")
+		return o,
+			errors.New("--tls-cert-file and --tls-private-key-file are required: agents verify the relay by this certificate")
 	case o.connections < 1 || o.perAddress < 1 || o.requests < 1:
 		return o, errors.New("--max-connections, --max-connections-per-address and --max-requests must be at least 1")
 	}
 	return o, nil
 }
 
-// relayServer serves a relay, and another one when the hub's CA for client certificates has changed.
+// relayServer serves a relay, and another one when the hub's CA for client
+// certificates has changed.
 type relayServer struct {
 	options relayOptions
 	hub     *rest.Config
@@ -114,12 +125,14 @@ func runRelay(ctx context.Context, hub *rest.Config, o relayOptions) error {
 	return mgr.Start(ctx)
 }
 
-// load reads the hub's CA for client certificates, and replaces the handler if it has changed.
+// load reads the hub's CA for client certificates, and replaces the handler if
+// it has changed.
 func (s *relayServer) load(ctx context.Context) error {
 	const namespace, name, key = "kube-system", "extension-apiserver-authentication", "client-ca-file"
 	published := &corev1.ConfigMap{}
 	if err := s.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, published); err != nil {
-		return fmt.Errorf("read the hub's CA for client certificates: %w: the relay's user needs the Role %q in namespace %q, which wid hub init --relay binds",
+		return fmt.Errorf(
+			"read the hub's CA for client certificates: %w: the relay's user needs the Role %q in namespace %q, which wid hub init --relay binds",
 			err, "extension-apiserver-authentication-reader", namespace)
 	}
 	cas := []byte(published.Data[key])
@@ -128,10 +141,13 @@ func (s *relayServer) load(ctx context.Context) error {
 	}
 	pool := x509.NewCertPool() // an empty one refuses all certificates
 	if !pool.AppendCertsFromPEM(cas) {
-		s.log.Info("The hub publishes no CA for client certificates, so the relay serves bearer tokens only.", "configMap", namespace+"/"+name, "key", key)
+		s.log.Info("The hub publishes no CA for client certificates, so the relay serves bearer tokens only.", "configMap",
+			namespace+"/"+name, "key", key)
 	}
-	handler, err := relay.New(relay.Options{Hub: s.hub, ClientCAs: pool, MaxRequests: s.options.requests, Registerer: metrics.Registry,
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError)})
+	handler,
+		err := relay.New(relay.Options{Hub: s.hub, ClientCAs: pool, MaxRequests: s.options.requests,
+		Registerer: metrics.Registry,
+		ErrorLog:   slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError)})
 	if err != nil {
 		return err
 	}
@@ -158,10 +174,14 @@ func (s *relayServer) serve(ctx context.Context, certificate *certwatcher.CertWa
 	}
 	config := relay.TLSConfig(nil) // the handler verifies certificates, by the CA of the moment
 	config.GetCertificate = certificate.GetCertificate
-	server := &http.Server{TLSConfig: config, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, // no WriteTimeout: it would end watches
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 100, WriteByteTimeout: 30 * time.Second},
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug), // any client can cause these
-		Handler:  http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { (*s.handler.Load()).ServeHTTP(w, req) })}
+	// no WriteTimeout: it would end watches
+	server := &http.Server{TLSConfig: config, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 100, WriteByteTimeout: 30 * time.Second},
+		ErrorLog:       slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug), // any client can cause these
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			(*s.handler.Load()).ServeHTTP(w, req)
+		})}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -173,7 +193,8 @@ func (s *relayServer) serve(ctx context.Context, certificate *certwatcher.CertWa
 		}
 	}()
 	s.log.Info("The relay serves.", "address", listener.Addr().String())
-	if err := server.ServeTLS(relay.LimitListener(listener, s.options.connections, s.options.perAddress), "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.ServeTLS(relay.LimitListener(listener, s.options.connections, s.options.perAddress), "",
+		""); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	<-stopped

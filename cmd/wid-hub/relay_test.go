@@ -23,7 +23,9 @@ import (
 
 func TestRelayFlags(t *testing.T) {
 	files := []string{"--tls-cert-file=c", "--tls-private-key-file=k"}
-	o, err := parseRelayFlags(append(files, "--bind-address=:1", "--max-connections=3", "--max-connections-per-address=2", "--max-requests=4",
+	o,
+		err := parseRelayFlags(append(files, "--bind-address=:1", "--max-connections=3", "--max-connections-per-address=2",
+		"--max-requests=4",
 		"--metrics-bind-address=0", "--health-probe-bind-address=:2"), io.Discard)
 	if want := (relayOptions{":1", "c", "k", 3, 2, 4, "0", ":2"}); err != nil || o != want {
 		t.Errorf("%+v, %v", o, err)
@@ -41,7 +43,8 @@ func TestRelayFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
-			if err := run(t.Context(), append([]string{"relay"}, row.args...), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), row.want) {
+			if err := run(t.Context(), append([]string{"relay"}, row.args...), io.Discard, io.Discard); err == nil ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("%v, want %s", err, row.want)
 			}
 		})
@@ -57,16 +60,19 @@ func TestRelayFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := run(t.Context(), row.args, &out, io.Discard); !errors.Is(err, pflag.ErrHelp) || !strings.Contains(out.String(), row.want) {
+			if err := run(t.Context(), row.args, &out, io.Discard); !errors.Is(err, pflag.ErrHelp) ||
+				!strings.Contains(out.String(), row.want) {
 				t.Errorf("%v: %s", err, out.String())
 			}
 		})
 	}
 }
 
-// The relay follows the hub's CA for client certificates, and keeps the last one while it cannot read it.
+// The relay follows the hub's CA for client certificates, and keeps the last
+// one while it cannot read it.
 func TestRelayFollowsTheClientCA(t *testing.T) {
-	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}}
+	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+		Name: "extension-apiserver-authentication"}}
 	c := fake.NewClientBuilder().WithObjects(published).Build()
 	var log strings.Builder
 	s := &relayServer{hub: &rest.Config{Host: "https://hub.example"}, reader: c,
@@ -84,7 +90,8 @@ func TestRelayFollowsTheClientCA(t *testing.T) {
 	none := load()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
-	published.Data = map[string]string{"client-ca-file": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))}
+	published.Data = map[string]string{
+		"client-ca-file": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))}
 	if err := c.Update(t.Context(), published); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +100,9 @@ func TestRelayFollowsTheClientCA(t *testing.T) {
 		t.Error("another CA makes another handler, and the same CA none")
 	}
 	s.reader = failing{c}
-	if err := s.load(t.Context()); err == nil || !strings.Contains(err.Error(), `needs the Role "extension-apiserver-authentication-reader"`) || s.handler.Load() != one {
+	if err := s.load(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `needs the Role "extension-apiserver-authentication-reader"`) ||
+		s.handler.Load() != one {
 		t.Error(err)
 	}
 	s.log = logr.Discard()

@@ -39,13 +39,15 @@ func TestAPIServerThatStreams(t *testing.T) {
 	defer server.Close()
 	file := filepath.Join(w.home, "kubeconfig")
 	w.write(t, file, kubeconfigOf(t, server.URL, nil, nil, nil, ""))
-	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
+	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app",
+		"--region=eu-central-1")
 	if r.code != cli.ExitUnavailable || r.stdout != "" || whole.Load() > 0 {
 		t.Errorf("%+v after %d answers that were read whole", r, whole.Load())
 	}
 }
 
-// An API server that is overloaded is asked again if there is time for that, and named as the cause if there is not.
+// An API server that is overloaded is asked again if there is time for that,
+// and named as the cause if there is not.
 func TestAPIServerThatThrottles(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -66,7 +68,8 @@ func TestAPIServerThatThrottles(t *testing.T) {
 			defer server.Close()
 			file := filepath.Join(w.home, "kubeconfig")
 			w.write(t, file, kubeconfigOf(t, server.URL, nil, nil, nil, ""))
-			r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1", "--timeout=30s")
+			r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app",
+				"--region=eu-central-1", "--timeout=30s")
 			if r.code != tc.code || r.stdout != "" {
 				t.Errorf("%+v", r)
 			}
@@ -93,7 +96,9 @@ func TestKubeconfigFromAPipe(t *testing.T) {
 		"nonsense":  {"wid token --kubeconfig <(echo '{')", cli.ExitMisconfigured, "pass --kubeconfig"},
 		"directory": {"mkdir d; wid token --kubeconfig d", cli.ExitMisconfigured, "is a directory"},
 	} {
-		r := w.exec(t, "", nil, "bash", "-c", strings.Replace(tc.script, "wid token", "wid token --provider=generic --audience=x --service-account=tenant-a/app", 1))
+		r := w.exec(t, "", nil, "bash", "-c",
+			strings.Replace(tc.script, "wid token", "wid token --provider=generic --audience=x --service-account=tenant-a/app",
+				1))
 		if r.code != tc.code || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -114,7 +119,8 @@ func TestBootstrapInput(t *testing.T) {
 	}
 }
 
-// opened tells when somebody reads a named pipe. It keeps the pipe open and writes nothing.
+// opened tells when somebody reads a named pipe. It keeps the pipe open and
+// writes nothing.
 func opened(t *testing.T, fifo string) <-chan struct{} {
 	reads := make(chan struct{}, 1)
 	go func() {
@@ -132,14 +138,18 @@ func opened(t *testing.T, fifo string) <-chan struct{} {
 	return reads
 }
 
-// The proxy's password is not in a message about a kubeconfig that cannot be used.
+// The proxy's password is not in a message about a kubeconfig that cannot be
+// used.
 func TestProxyPasswordOfKubeconfig(t *testing.T) {
 	w := newEnvironment(t)
-	for _, proxy := range []string{"http://puser:PROXYSECRET%zz@proxy:1", "ftp://puser:PROXYSECRET@proxy", "http://puser:PROXYSECRET@proxy:port",
+	for _, proxy := range []string{"http://puser:PROXYSECRET%zz@proxy:1", "ftp://puser:PROXYSECRET@proxy",
+		"http://puser:PROXYSECRET@proxy:port",
 		"http://puser:PROXYSECRET@pro xy", "%PROXYSECRET"} {
 		file := filepath.Join(w.home, "proxied")
-		w.write(t, file, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
-			"clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', proxy-url: '"+proxy+"'}}]\nusers: [{name: a, user: {token: x}}]\n")
+		w.write(t, file,
+			"apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
+				"clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', proxy-url: '"+proxy+
+				"'}}]\nusers: [{name: a, user: {token: x}}]\n")
 		for _, args := range [][]string{
 			{"token", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
 			{"doctor", "--provider=aws", "--service-account=a/b", "--kubeconfig=" + file},
@@ -159,8 +169,9 @@ func (w *environment) withPlugin(t *testing.T, server, script string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
-		Command: "sh", Args: []string{"-c", script}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
+			Command: "sh", Args: []string{"-c", script}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	content, err := clientcmd.Write(*config)
@@ -172,7 +183,8 @@ func (w *environment) withPlugin(t *testing.T, server, script string) string {
 	return file
 }
 
-// Whoever reads wid's standard error from a pipe, as this test does, does not wait for a plugin that hangs.
+// Whoever reads wid's standard error from a pipe, as this test does, does not
+// wait for a plugin that hangs.
 func TestExecPluginThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
@@ -188,12 +200,13 @@ func TestExecPluginThatHangs(t *testing.T) {
 		}
 	})
 	for _, command := range []string{"token", "doctor"} {
-		w.outOfTime(t, []string{command, "--provider=aws", "--kubeconfig=" + file, "--service-account=tenant-a/app"}, func(r result) bool {
-			if r.code == 0 {
-				t.Errorf("%s: %+v", command, r)
-			}
-			return strings.Contains(r.stderr, "the plugin speaks\n")
-		})
+		w.outOfTime(t, []string{command, "--provider=aws", "--kubeconfig=" + file, "--service-account=tenant-a/app"},
+			func(r result) bool {
+				if r.code == 0 {
+					t.Errorf("%s: %+v", command, r)
+				}
+				return strings.Contains(r.stderr, "the plugin speaks\n")
+			})
 	}
 }
 
@@ -201,8 +214,10 @@ func TestExecPluginThatHangs(t *testing.T) {
 func TestExecPluginThatFails(t *testing.T) {
 	w := newEnvironment(t)
 	file := w.withPlugin(t, "https://127.0.0.1:1", "echo log in first >&2; exit 3")
-	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app", "--region=eu-central-1")
-	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "log in first\n") || !strings.Contains(r.stderr, "\nwid: ") {
+	r := w.wid(t, "", "token", "--provider=aws", "--kubeconfig="+file, "--service-account=tenant-a/app",
+		"--region=eu-central-1")
+	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "log in first\n") ||
+		!strings.Contains(r.stderr, "\nwid: ") {
 		t.Errorf("%+v", r)
 	}
 }

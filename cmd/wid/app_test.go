@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
-// The key of the cache holds all that shapes a credential. Nobody gets what was made for something else.
+// The key of the cache holds all that shapes a credential. Nobody gets what was
+// made for something else.
 func TestTheCacheKeepsThingsApart(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
@@ -30,8 +31,10 @@ func TestTheCacheKeepsThingsApart(t *testing.T) {
 		{file, "--region=eu-central-1", annotation + role("tenant-a")},
 		{file, "--region=eu-west-1", annotation + role("tenant-a")},
 		{file, "--region=eu-central-1", annotation + role("other")},
-		{file, "--region=eu-central-1", annotation + role("tenant-a"), "--annotation=" + aws.TokenExpirationAnnotation + "=900"},
-		{file, "--region=eu-central-1", annotation + role("tenant-a"), "--sts-endpoint=https://sts.eu-central-1.amazonaws.com"},
+		{file, "--region=eu-central-1", annotation + role("tenant-a"),
+			"--annotation=" + aws.TokenExpirationAnnotation + "=900"},
+		{file, "--region=eu-central-1", annotation + role("tenant-a"),
+			"--sts-endpoint=https://sts.eu-central-1.amazonaws.com"},
 	}
 	seen := map[string]bool{}
 	for range 2 {
@@ -51,7 +54,8 @@ func TestTheCacheKeepsThingsApart(t *testing.T) {
 		seen[r.stdout] = true
 	}
 	// Another token of the same ServiceAccount proves itself anew.
-	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-file=/dev/stdin", "--region=eu-central-1", annotation+role("tenant-a"))
+	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-file=/dev/stdin",
+		"--region=eu-central-1", annotation+role("tenant-a"))
 	before := w.mints()
 	sa := strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file=") // a new one under the old name
 	w.mustWid(t, "", "credential-process", "--token-file="+sa, "--region=eu-central-1", annotation+role("tenant-a"))
@@ -62,7 +66,8 @@ func TestTheCacheKeepsThingsApart(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	var v buildinfo.Info
-	if err := json.Unmarshal([]byte(must(t, "version", "-o", "json")), &v); err != nil || v.Go == "" || v.Platform == "" || v.Version == "" {
+	if err := json.Unmarshal([]byte(must(t, "version", "-o", "json")), &v); err != nil || v.Go == "" || v.Platform == "" ||
+		v.Version == "" {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if out := must(t, "version"); !strings.HasPrefix(out, "wid ") || !strings.Contains(out, v.Go) {
@@ -73,13 +78,15 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every command explains itself: usage first, an example, lines of 80 columns, exit codes last. --help-all works everywhere.
+// Every command explains itself: usage first, an example, lines of 80 columns,
+// exit codes last. --help-all works everywhere.
 func TestHelp(t *testing.T) {
 	for cmd := range commands(newRoot()) {
 		t.Run(cmd.CommandPath(), func(t *testing.T) {
 			path := strings.Fields(cmd.CommandPath())[1:]
 			out := must(t, append(path, "--help")...)
-			if cmd.Short == "" || !strings.HasPrefix(out, "Usage: "+cmd.CommandPath()) || !regexp.MustCompile(`(?m)^ +.*\b(wid |kubelet-credential-provider)`).MatchString(out) {
+			if cmd.Short == "" || !strings.HasPrefix(out, "Usage: "+cmd.CommandPath()) ||
+				!regexp.MustCompile(`(?m)^ +.*\b(wid |kubelet-credential-provider)`).MatchString(out) {
 				t.Errorf("it lacks description, usage or example:\n%s", out)
 			}
 			if last := out[strings.LastIndex(out, "\n\n")+2:]; !strings.HasPrefix(last, "Exit codes:") {
@@ -128,10 +135,14 @@ func TestCompletion(t *testing.T) {
 	if out := must(t, "__complete", "git-credential", ""); !strings.Contains(out, "get\n") {
 		t.Error(out)
 	}
-	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"}, {"doctor", "--provider", "aws azure gcp generic exchange"},
-		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json yaml"}, {"version", "-o", "table json yaml"},
-		{"hub status", "-o", "table json yaml"}, {"join", "--registration-auth", "csr aws-irsa"}, {"bootstrap create", "--usages", "signing authentication"}} {
-		values, directive, _ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
+	for _, tc := range [][]string{{"token", "--provider", "aws azure gcp generic exchange"},
+		{"doctor", "--provider", "aws azure gcp generic exchange"},
+		{"token", "-o", "table json yaml env"}, {"doctor", "--output", "text json yaml"},
+		{"version", "-o", "table json yaml"},
+		{"hub status", "-o", "table json yaml"}, {"join", "--registration-auth", "csr aws-irsa"},
+		{"bootstrap create", "--usages", "signing authentication"}} {
+		values, directive,
+			_ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
 			t.Errorf("%s: %s:%s", tc, values, directive)
 		}
@@ -140,7 +151,8 @@ func TestCompletion(t *testing.T) {
 
 // argv[0] decides.
 func TestCalledAsDockerHelper(t *testing.T) {
-	for argv0, want := range map[string]string{"wid": "get", "/usr/bin/docker-credential-wid": "docker-credential get", `docker-credential-wid.exe`: "docker-credential get"} {
+	for argv0, want := range map[string]string{"wid": "get", "/usr/bin/docker-credential-wid": "docker-credential get",
+		`docker-credential-wid.exe`: "docker-credential get"} {
 		if got := strings.Join(argumentsOf([]string{argv0, "get"}), " "); got != want {
 			t.Errorf("%s: %s", argv0, got)
 		}
@@ -157,7 +169,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// All commands have one shape: output as JSON and YAML, a context for each kubeconfig. The doctor follows with its own flags.
+// All commands have one shape: output as JSON and YAML, a context for each
+// kubeconfig. The doctor follows with its own flags.
 func TestCommandsHaveOneShape(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -186,8 +199,9 @@ func TestCommandsHaveOneShape(t *testing.T) {
 
 // Shells print what they are offered.
 func TestCompletionOfContexts(t *testing.T) {
-	kubeconfig := "--kubeconfig=" + writeFile(t, "hostile.yaml", strings.Replace(kubeconfigThrough("https://127.0.0.1:1", ""), `"contexts":[`,
-		`"contexts":[{"name":"evil\u001b[2J","context":{"cluster":"c","user":"u"}},`, 1))
+	kubeconfig := "--kubeconfig=" +
+		writeFile(t, "hostile.yaml", strings.Replace(kubeconfigThrough("https://127.0.0.1:1", ""), `"contexts":[`,
+			`"contexts":[{"name":"evil\u001b[2J","context":{"cluster":"c","user":"u"}},`, 1))
 	broken := "--kubeconfig=" + writeFile(t, "broken.yaml", "{")
 	for name, tc := range map[string]struct{ args, want []string }{
 		"of a credential":      {[]string{"token", kubeconfig}, []string{"c"}},
@@ -216,10 +230,12 @@ func TestCompletionOfFiles(t *testing.T) {
 
 func kubeconfigThrough(server, proxy string) string {
 	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
-		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`
+		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server +
+		`","proxy-url":"` + proxy + `"}}]}`
 }
 
-// --help-all has every flag once, under a heading. --help leaves out the rare ones.
+// --help-all has every flag once, under a heading. --help leaves out the rare
+// ones.
 func TestHelpIsGrouped(t *testing.T) {
 	usage := must(t, "token", "--help-all")
 	for _, s := range parsed(t).Settings() {
@@ -231,12 +247,14 @@ func TestHelpIsGrouped(t *testing.T) {
 		}
 	}
 	short := must(t, "token", "--help")
-	for flag, want := range map[string]bool{"--service-account": true, "--region": true, "--help-all": true, "--exchange-issuer": false, "--no-environment": false} {
+	for flag, want := range map[string]bool{"--service-account": true, "--region": true, "--help-all": true,
+		"--exchange-issuer": false, "--no-environment": false} {
 		if strings.Contains(short, " "+flag+" ") != want {
 			t.Errorf("--help shows %s: %t", flag, !want)
 		}
 	}
-	if !strings.Contains(short, " more flags: wid token --help-all\n") && !strings.HasSuffix(short, " more flags: wid token --help-all") {
+	if !strings.Contains(short, " more flags: wid token --help-all\n") &&
+		!strings.HasSuffix(short, " more flags: wid token --help-all") {
 		t.Errorf("--help does not name --help-all: %s", short)
 	}
 	if !strings.Contains(usage, "--reveal") || strings.Index(usage, "--reveal") > strings.Index(usage, "Whose identity:") {
@@ -244,7 +262,8 @@ func TestHelpIsGrouped(t *testing.T) {
 	}
 }
 
-// --help of what needs no provider has the command's own flags, and each flag of it is taken.
+// --help of what needs no provider has the command's own flags, and each flag
+// of it is taken.
 func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
@@ -263,7 +282,8 @@ func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 		if s.Group == credentials.GroupProgram || s.Group == credentials.GroupIdentity {
 			continue
 		}
-		for _, args := range [][]string{{"doctor", "registration", "--" + s.Name}, {"doctor", "--" + s.Name + "=x", "registration"}} {
+		for _, args := range [][]string{{"doctor", "registration", "--" + s.Name},
+			{"doctor", "--" + s.Name + "=x", "registration"}} {
 			if _, err := wid(t, "", args...); err == nil || !strings.Contains(err.Error(), "unknown flag: --"+s.Name) {
 				t.Errorf("%q: %v", args, err)
 			}

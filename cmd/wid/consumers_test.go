@@ -31,7 +31,8 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
-// registryWithImage fills the cloud's registry with an image, and returns its digest.
+// registryWithImage fills the cloud's registry with an image, and returns its
+// digest.
 func (w *environment) registryWithImage(t *testing.T, repository string) v1.Hash {
 	t.Helper()
 	handler := registry.New()
@@ -63,17 +64,20 @@ func (w *environment) pull(t *testing.T, image string) (v1.Hash, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := remote.Image(ref, remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithTransport(w.cloud.Client().Transport))
+	got, err := remote.Image(ref, remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithTransport(w.cloud.Client().Transport))
 	if err != nil {
 		return v1.Hash{}, err
 	}
 	return got.Digest()
 }
 
-// A helper for all registries leaves those alone that are nobody's: docker goes on without credentials.
+// A helper for all registries leaves those alone that are nobody's: docker goes
+// on without credentials.
 func TestDockerCredentialOfAnotherRegistry(t *testing.T) {
 	w := newEnvironment(t)
-	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"), filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
+	if err := os.Symlink(filepath.Join(w.home, "bin", "wid"),
+		filepath.Join(w.home, "bin", "docker-credential-wid")); err != nil {
 		t.Fatal(err)
 	}
 	w.setenv(t)
@@ -98,10 +102,12 @@ func TestDockerCredentialActions(t *testing.T) {
 	w := newEnvironment(t)
 	args := append([]string{"docker-credential"}, w.inHand(t)...)
 	var got struct{ ServerURL, Username, Secret string }
-	if err := json.Unmarshal([]byte(w.mustWid(t, "https://"+registryHost+"/v2/\n", append(args, "get")...)), &got); err != nil || got.Username != "AWS" || got.ServerURL != registryHost {
+	if err := json.Unmarshal([]byte(w.mustWid(t, "https://"+registryHost+"/v2/\n", append(args, "get")...)),
+		&got); err != nil || got.Username != "AWS" || got.ServerURL != registryHost {
 		t.Errorf("%v, user %q for %q", err, got.Username, got.ServerURL)
 	}
-	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, got.Username, got.Secret); !ok || id.RoleARN != role("tenant-a") {
+	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, got.Username, got.Secret); !ok ||
+		id.RoleARN != role("tenant-a") {
 		t.Errorf("the password is of %+v", id)
 	}
 	if out := w.mustWid(t, "", append(args, "list")...); out != "{}\n" {
@@ -110,17 +116,21 @@ func TestDockerCredentialActions(t *testing.T) {
 	if out := w.mustWid(t, registryHost, append(args, "erase")...); out != "" {
 		t.Errorf("erase: %q", out)
 	}
-	if r := w.wid(t, `{"ServerURL":"`+registryHost+`","Username":"u","Secret":"s"}`, append(args, "store")...); r.code != 1 || !strings.Contains(r.stderr, "no need to log in") || !strings.Contains(r.stdout, "no need to log in") {
+	if r := w.wid(t, `{"ServerURL":"`+registryHost+`","Username":"u","Secret":"s"}`,
+		append(args, "store")...); r.code != 1 || !strings.Contains(r.stderr, "no need to log in") ||
+		!strings.Contains(r.stdout, "no need to log in") {
 		t.Errorf("store: %+v", r)
 	}
 }
 
-// gitServer serves a repository with git itself, behind the cloud's check of the credential.
+// gitServer serves a repository with git itself, behind the cloud's check of
+// the credential.
 func (w *environment) gitServer(t *testing.T, git, repository string) {
 	t.Helper()
 	root := filepath.Join(w.home, "srv")
 	bare, work := filepath.Join(root, "v1/repos", repository), filepath.Join(w.home, "work")
-	env := []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com"}
+	env := []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a",
+		"GIT_COMMITTER_EMAIL=a@example.com"}
 	for _, args := range [][]string{
 		{"init", "-q", work}, {"-C", work, "commit", "-q", "--allow-empty", "-m", "first"},
 		{"clone", "-q", "--bare", work, bare}, {"-C", bare, "update-server-info"},
@@ -138,7 +148,8 @@ func TestGitCredential(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
 	args := append([]string{"git-credential"}, w.inHand(t)...)
-	request := "capability[]=authtype\nprotocol=https\nhost=" + gitHost + "\npath=v1/repos/my-repo\nwwwauth[]=Basic realm=\"AWS\"\n\n"
+	request := "capability[]=authtype\nprotocol=https\nhost=" + gitHost +
+		"\npath=v1/repos/my-repo\nwwwauth[]=Basic realm=\"AWS\"\n\n"
 	lines := w.mustWid(t, request, append(args, "get")...)
 	got := map[string]string{}
 	for line := range strings.Lines(lines) {
@@ -147,7 +158,8 @@ func TestGitCredential(t *testing.T) {
 	}
 	id, ok := w.cloud.AWS().ValidGitPassword(gitHost, "/v1/repos/my-repo", got["username"], got["password"])
 	end, err := strconv.ParseInt(got["password_expiry_utc"], 10, 64)
-	if !ok || id.RoleARN != role("tenant-a") || err != nil || time.Until(time.Unix(end, 0)) > 15*time.Minute || time.Until(time.Unix(end, 0)) < 10*time.Minute || len(got) != 3 {
+	if !ok || id.RoleARN != role("tenant-a") || err != nil || time.Until(time.Unix(end, 0)) > 15*time.Minute ||
+		time.Until(time.Unix(end, 0)) < 10*time.Minute || len(got) != 3 {
 		t.Errorf("the credential is of %+v until %d, with %d lines", id, end, len(got))
 	}
 	for _, action := range []string{"store", "erase", "unheard-of"} {
@@ -160,7 +172,8 @@ func TestGitCredential(t *testing.T) {
 	}
 }
 
-// What asks in vain is cancelled, and stops at once: a plugin must not outlive its caller's patience.
+// What asks in vain is cancelled, and stops at once: a plugin must not outlive
+// its caller's patience.
 func TestInterrupt(t *testing.T) {
 	w := newEnvironment(t)
 	hanging := make(chan struct{}, 1)
@@ -168,13 +181,16 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		hanging <- struct{}{}
-		<-r.Context().Done()
-	})}
+	server := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			hanging <- struct{}{}
+			<-r.Context().Done()
+		})}
 	go server.Serve(listener) //nolint:errcheck // ends with ErrServerClosed
 	defer server.Close()      //nolint:errcheck // nothing is lost
-	if stdout, said := w.interrupted(t, hanging, "", append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()}, w.inHand(t)...)...); stdout != "" {
+	if stdout, said := w.interrupted(t, hanging, "",
+		append([]string{"token", "--provider=aws", "--proxy-url=http://" + listener.Addr().String()},
+			w.inHand(t)...)...); stdout != "" {
 		t.Errorf("%q %q", stdout, said)
 	}
 }
@@ -187,9 +203,10 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// interrupted interrupts wid once it has called somebody, or has said a line that begins with until. It ends at once, and leaves
-// what it has printed.
-func (w *environment) interrupted(t *testing.T, called <-chan struct{}, until string, args ...string) (stdout string, said []string) {
+// interrupted interrupts wid once it has called somebody, or has said a line
+// that begins with until. It ends at once, and leaves what it has printed.
+func (w *environment) interrupted(t *testing.T, called <-chan struct{}, until string,
+	args ...string) (stdout string, said []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -245,14 +262,18 @@ func (w *environment) asked(t *testing.T, url string, authorize func(r *http.Req
 func TestDockerCredentialsOfAllClouds(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
-	member := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" + subjectOfApp
-	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io", cloudtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
+	member := "principal://iam.googleapis.com/" + strings.TrimSuffix(gcpProvider, "/providers/east") + "/subject/" +
+		subjectOfApp
+	w.cloud.Azure().SetRegistry("teamregistry.azurecr.io",
+		cloudtest.AzureRegistry{Tenant: azureTenant, Pull: []string{azureClient}})
 	w.cloud.GCP().SetRepository("europe-docker.pkg.dev/project/repo", member)
 	for host, tc := range map[string]struct {
 		audience, user string
 		valid          func(password string) bool
 	}{
-		"teamregistry.azurecr.io": {azure.DefaultAudience, "00000000-0000-0000-0000-000000000000", func(p string) bool { return strings.HasPrefix(p, "eyJ") }},
+		"teamregistry.azurecr.io": {azure.DefaultAudience, "00000000-0000-0000-0000-000000000000", func(p string) bool {
+			return strings.HasPrefix(p, "eyJ")
+		}},
 		"europe-docker.pkg.dev": {"//iam.googleapis.com/" + gcpProvider, "oauth2accesstoken", func(p string) bool {
 			_, ok := w.cloud.GCP().Identity(p)
 			return ok
@@ -265,7 +286,8 @@ func TestDockerCredentialsOfAllClouds(t *testing.T) {
 		args := append(annotationFlags(), w.tokenFile(t, tc.audience), "docker-credential", "get")
 		var got struct{ Username, Secret string }
 		for range 2 {
-			if err := json.Unmarshal([]byte(w.mustWid(t, host, args...)), &got); err != nil || got.Username != tc.user || !tc.valid(got.Secret) {
+			if err := json.Unmarshal([]byte(w.mustWid(t, host, args...)), &got); err != nil || got.Username != tc.user ||
+				!tc.valid(got.Secret) {
 				t.Errorf("%s: user %q, %v", host, got.Username, err)
 			}
 		}
@@ -277,7 +299,8 @@ func TestDockerCredentialsOfAllClouds(t *testing.T) {
 	}
 }
 
-// And by the repository's host: a bearer for Azure DevOps, a user and a password for the others.
+// And by the repository's host: a bearer for Azure DevOps, a user and a
+// password for the others.
 func TestGitCredentialsOfAllClouds(t *testing.T) {
 	w := newEnvironment(t)
 	w.cloud.Azure().SetGitRepository("org/project/_git/repo", azureClient)
@@ -292,18 +315,23 @@ func TestGitCredentialsOfAllClouds(t *testing.T) {
 	}
 	devops := "protocol=https\nhost=dev.azure.com\npath=org/project/_git/repo\n"
 	bearer := get(azure.DefaultAudience, "capability[]=authtype\ncapability[]=state\n"+devops)
-	if bearer["authtype"] != "Bearer" || bearer["capability[]"] != "authtype" || bearer["password"] != "" || bearer["password_expiry_utc"] == "" {
+	if bearer["authtype"] != "Bearer" || bearer["capability[]"] != "authtype" || bearer["password"] != "" ||
+		bearer["password_expiry_utc"] == "" {
 		t.Errorf("%d attributes of type %q", len(bearer), bearer["authtype"])
 	}
 	refs := "https://dev.azure.com/org/project/_git/repo/info/refs?service=git-upload-pack"
-	if status := w.asked(t, refs, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+bearer["credential"]) }); status != http.StatusOK {
+	if status := w.asked(t, refs, func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer "+bearer["credential"])
+	}); status != http.StatusOK {
 		t.Errorf("Azure DevOps answers %d", status)
 	}
 	basic := get(azure.DefaultAudience, devops)
-	if id, ok := w.cloud.Azure().Identity(basic["password"]); !ok || id.ClientID != azureClient || basic["authtype"] != "" {
+	if id, ok := w.cloud.Azure().Identity(basic["password"]); !ok || id.ClientID != azureClient ||
+		basic["authtype"] != "" {
 		t.Errorf("a git before 2.46 gets %d attributes", len(basic))
 	}
-	source := get("//iam.googleapis.com/"+gcpProvider, "protocol=https\nhost=inst-123-git.europe-west1.sourcemanager.dev\npath=p/r\n")
+	source := get("//iam.googleapis.com/"+gcpProvider,
+		"protocol=https\nhost=inst-123-git.europe-west1.sourcemanager.dev\npath=p/r\n")
 	if _, ok := w.cloud.GCP().Identity(source["password"]); !ok || source["username"] != "oauth2accesstoken" {
 		t.Errorf("Secure Source Manager: %q", source["username"])
 	}
@@ -314,7 +342,8 @@ func TestKubeletCredentialProvider(t *testing.T) {
 	w := newEnvironment(t)
 	request, err := json.Marshal(kubeletv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: kubeletv1.SchemeGroupVersion.String(), Kind: "CredentialProviderRequest"},
-		Image:    registryHost + "/team/app", ServiceAccountToken: w.jwt(t, aws.DefaultAudience), ServiceAccountAnnotations: annotations(),
+		Image:    registryHost + "/team/app", ServiceAccountToken: w.jwt(t, aws.DefaultAudience),
+		ServiceAccountAnnotations: annotations(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -327,15 +356,18 @@ func TestKubeletCredentialProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	login, ok := response.Auth[registryHost]
-	if id, valid := w.cloud.AWS().ValidRegistryPassword(registryHost, login.Username, login.Password); !ok || !valid || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" {
+	if id, valid := w.cloud.AWS().ValidRegistryPassword(registryHost, login.Username, login.Password); !ok || !valid ||
+		id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" {
 		t.Errorf("the password is of %+v", id)
 	}
-	if response.APIVersion != "credentialprovider.kubelet.k8s.io/v1" || response.Kind != "CredentialProviderResponse" || response.CacheKeyType != kubeletv1.RegistryPluginCacheKeyType ||
+	if response.APIVersion != "credentialprovider.kubelet.k8s.io/v1" || response.Kind != "CredentialProviderResponse" ||
+		response.CacheKeyType != kubeletv1.RegistryPluginCacheKeyType ||
 		response.CacheDuration == nil || response.CacheDuration.Duration != time.Hour {
 		t.Errorf("got %s %s by %s for %v", response.APIVersion, response.Kind, response.CacheKeyType, response.CacheDuration)
 	}
 	// Another repository of the registry costs nothing.
-	if another := w.mustWid(t, strings.Replace(string(request), "team/app", "team/other", 1), "kubelet-credential-provider"); w.mints() != 1 || !strings.Contains(another, login.Password) {
+	if another := w.mustWid(t, strings.Replace(string(request), "team/app", "team/other", 1),
+		"kubelet-credential-provider"); w.mints() != 1 || !strings.Contains(another, login.Password) {
 		t.Errorf("%d exchanges", w.mints())
 	}
 }

@@ -39,7 +39,8 @@ func newDocsEnvironment(t *testing.T) *kubeEnvironment {
 	w := &kubeEnvironment{newEnvironment(t), cluster, "tenant-a", ""}
 	for _, obj := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-a"}},
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", Annotations: map[string]string{aws.RoleARNAnnotation: role("tenant-a")}}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
+			Annotations: map[string]string{aws.RoleARNAnnotation: role("tenant-a")}}},
 	} {
 		if err := cluster.Client().Create(t.Context(), obj); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -56,8 +57,8 @@ func newDocsEnvironment(t *testing.T) *kubeEnvironment {
 	return w
 }
 
-// eks is a real API server that asks the cloud who a bearer token belongs to, as EKS does, with the admission plugin that test control
-// planes leave out.
+// eks is a real API server that asks the cloud who a bearer token belongs to,
+// as EKS does, with the admission plugin that test control planes leave out.
 func (w *kubeEnvironment) eks(t *testing.T) *kubetest.Cluster {
 	t.Helper()
 	flags, stop, err := controlplane.TokenWebhook(func(token string) (authenticationv1.UserInfo, error) {
@@ -68,8 +69,10 @@ func (w *kubeEnvironment) eks(t *testing.T) *kubetest.Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stop() }) // nothing is lost
-	prod := kubetest.StartNew(t, append(flags, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})...)
-	w.admin(t, prod, "kubectl create namespace this-is-prod; kubectl create clusterrolebinding tenant-a --clusterrole=cluster-admin --user="+role("tenant-a"))
+	prod := kubetest.StartNew(t,
+		append(flags, kubetest.Flag{Name: "disable-admission-plugins", Value: "NodeRestriction"})...)
+	w.admin(t, prod,
+		"kubectl create namespace this-is-prod; kubectl create clusterrolebinding tenant-a --clusterrole=cluster-admin --user="+role("tenant-a"))
 	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prod.Config().Host, CA: prod.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(prodARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	return prod
@@ -91,7 +94,8 @@ func TestDocumentation(t *testing.T) {
 		delete(docs, heading)
 		return r
 	}
-	if r := run("A token"); !strings.Contains(r.stdout, "assumed-role/tenant-a/tenant-a.app") || !strings.Contains(r.stdout, `"WID_TOKEN": "eyJ`) {
+	if r := run("A token"); !strings.Contains(r.stdout, "assumed-role/tenant-a/tenant-a.app") ||
+		!strings.Contains(r.stdout, `"WID_TOKEN": "eyJ`) {
 		t.Errorf("%+v", r)
 	}
 	if r := run("kubectl and client-go"); !strings.Contains(r.stdout, "this-is-prod") {
@@ -119,7 +123,8 @@ func TestDocumentation(t *testing.T) {
 	configuration, grant, _ := strings.Cut(docs["The kubelet"], second)
 	w.tryGrant(t, second+grant)
 	var kubelet kubeletconfigv1.CredentialProviderConfig
-	if err := yaml.UnmarshalStrict([]byte(configuration), &kubelet); err != nil || len(kubelet.Providers) != 1 || strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
+	if err := yaml.UnmarshalStrict([]byte(configuration), &kubelet); err != nil || len(kubelet.Providers) != 1 ||
+		strings.Join(kubelet.Providers[0].Args, " ") != newKubeletName()+" --no-cache" {
 		t.Errorf("%+v, %v", kubelet, err)
 	}
 	delete(docs, "The kubelet")
@@ -134,7 +139,8 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// tryGrant has the API server say whether kubelets may ask for tokens of the audience.
+// tryGrant has the API server say whether kubelets may ask for tokens of the
+// audience.
 func (w *kubeEnvironment) tryGrant(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(w.home, "grant.yaml")
@@ -142,8 +148,10 @@ func (w *kubeEnvironment) tryGrant(t *testing.T, manifest string) {
 	w.admin(t, w.cluster, "kubectl apply -f "+file)
 	defer w.admin(t, w.cluster, "kubectl delete -f "+file)
 	tokenOf := func(audience string) authorizationv1.SubjectAccessReviewSpec {
-		return authorizationv1.SubjectAccessReviewSpec{User: "system:node:one", Groups: []string{"system:nodes", "system:authenticated"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience", Resource: audience, Namespace: "tenant-a", Name: "app"}}
+		return authorizationv1.SubjectAccessReviewSpec{User: "system:node:one",
+			Groups: []string{"system:nodes", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "request-serviceaccounts-token-audience",
+				Resource: audience, Namespace: "tenant-a", Name: "app"}}
 	}
 	w.cluster.Await(t, tokenOf(aws.DefaultAudience))
 	vault := &authorizationv1.SubjectAccessReview{Spec: tokenOf("vault")}
@@ -168,11 +176,13 @@ func (w *kubeEnvironment) tryDebug(t *testing.T, cluster *kubetest.Cluster, bloc
 kubectl run -n tenant-a app-5f7c --image=registry.example/app:v1 --overrides='{"spec":{"serviceAccountName":"app"}}'
 kubectl debug`+command)
 	pod := &corev1.Pod{}
-	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "app-wid"}, pod); err != nil {
+	if err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "app-wid"},
+		pod); err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "wid" })
-	if i < 0 || pod.Spec.ServiceAccountName != "app" || strings.Join(pod.Spec.Containers[i].Command, " ") != "wid doctor --provider aws" {
+	if i < 0 || pod.Spec.ServiceAccountName != "app" ||
+		strings.Join(pod.Spec.Containers[i].Command, " ") != "wid doctor --provider aws" {
 		t.Fatalf("the copy is %+v", pod.Spec)
 	}
 	mounted := func(m corev1.VolumeMount) bool { return m.MountPath == "/var/run/secrets/kubernetes.io/serviceaccount" }
@@ -183,7 +193,8 @@ kubectl debug`+command)
 
 func newKubeletName() string { return (&credentials.App{}).NewKubeletProvider().Name() }
 
-// tryDocker pulls with the set-up. What it exports counts for the program that pulls.
+// tryDocker pulls with the set-up. What it exports counts for the program that
+// pulls.
 func (w *kubeEnvironment) tryDocker(t *testing.T, block string, setUp func()) {
 	t.Helper()
 	want := w.registryWithImage(t, "team/app")
@@ -213,7 +224,8 @@ func (w *kubeEnvironment) tryProfile(t *testing.T, block string) {
 	file := filepath.Join(w.home, ".aws", "config")
 	w.write(t, file, block)
 	t.Setenv("AWS_CA_BUNDLE", "")
-	cfg, err := config.LoadDefaultConfig(t.Context(), config.WithSharedConfigFiles([]string{file}), config.WithSharedConfigProfile("tenant-a"))
+	cfg, err := config.LoadDefaultConfig(t.Context(), config.WithSharedConfigFiles([]string{file}),
+		config.WithSharedConfigProfile("tenant-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,11 +279,13 @@ func wantRows(t *testing.T, rows [][]string, want []string) {
 		got = append(got, strings.Join(row, " | "))
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("docs/wid.md has to have these rows:\n| %s |\ninstead of\n| %s |", strings.Join(want, " |\n| "), strings.Join(got, " |\n| "))
+		t.Errorf("docs/wid.md has to have these rows:\n| %s |\ninstead of\n| %s |", strings.Join(want, " |\n| "),
+			strings.Join(got, " |\n| "))
 	}
 }
 
-// The tables of flags in the documentation are those of the program. docs/doctor.md and docs/bootstrap.md have those of others.
+// The tables of flags in the documentation are those of the program.
+// docs/doctor.md and docs/bootstrap.md have those of others.
 func TestDocumentedFlags(t *testing.T) {
 	page := document.Read(t, "docs/wid.md").Section("All flags")
 	var want []string

@@ -28,7 +28,8 @@ import (
 const doctorPage = "docs/doctor.md"
 
 func TestDocumentedChecks(t *testing.T) {
-	checks := map[string][]doctor.Check{"`wid doctor`": identitydoctor.Checks(), "`wid doctor registration`": registrationdoctor.Checks(),
+	checks := map[string][]doctor.Check{"`wid doctor`": identitydoctor.Checks(),
+		"`wid doctor registration`": registrationdoctor.Checks(),
 		"`wid doctor pod-identity`": podidentitydoctor.Checks()}
 	for _, row := range document.Read(t, doctorPage).Section("Chains").Rows("Command") {
 		if got := document.Names(row[1]); !slices.Equal(got, names(checks[row[0]])) {
@@ -120,7 +121,8 @@ func filledIn(args []string) (filled []string) {
 // parseWid has wid's own parser read words of a shell.
 func parseWid(t *testing.T) func(words string) error {
 	return func(words string) error {
-		out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `printf '%s\n' `+words).Output() //nolint:gosec // commands of the doctor
+		out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+			`printf '%s\n' `+words).Output() //nolint:gosec // commands of the doctor
 		if err != nil {
 			return err
 		}
@@ -141,7 +143,8 @@ func checkCommands(t *testing.T, commands []string, side string) {
 	t.Helper()
 	kubectl := filepath.Join(kubetest.Assets(t), "kubectl")
 	parsers := map[string]func(string) error{"wid": parseWid(t), "kubectl": func(words string) error {
-		return exec.CommandContext(t.Context(), "/bin/sh", "-c", kubectl+" "+words+" --help").Run() //nolint:gosec // our own commands; --help keeps kubectl from running them
+		return exec.CommandContext(t.Context(), "/bin/sh", "-c",
+			kubectl+" "+words+" --help").Run() //nolint:gosec // our own commands; --help keeps kubectl from running them
 	}}
 	checked := map[string]int{}
 	for _, command := range commands {
@@ -150,7 +153,8 @@ func checkCommands(t *testing.T, commands []string, side string) {
 			continue // a line of a manifest
 		}
 		checked[program]++
-		if err := parsers[program](words); err != nil || !strings.Contains(command+" ", " "+side+" ") || strings.Contains(command, " delete ") {
+		if err := parsers[program](words); err != nil || !strings.Contains(command+" ", " "+side+" ") ||
+			strings.Contains(command, " delete ") {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
@@ -161,7 +165,8 @@ func checkCommands(t *testing.T, commands []string, side string) {
 	}
 }
 
-// The commands of each reason of the server. One that makes AWS or the server trust more follows --show-policy only.
+// The commands of each reason of the server. One that makes AWS or the server
+// trust more follows --show-policy only.
 func TestRemediesOfPodIdentity(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -169,11 +174,14 @@ func TestRemediesOfPodIdentity(t *testing.T) {
 	}
 	var commands []string
 	for _, reason := range []string{"AccessDenied", "Conflict", "RoleNotAllowed", "Unavailable"} {
-		binding := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "reporting"}, Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "reporting"}},
-			Status: v1alpha1.IAMBindingStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason}}}}
-		report := podidentitydoctor.Run(t.Context(), podidentitydoctor.Config{Namespace: "team-a", ServiceAccount: "reporting",
-			File: cli.KubeFile{Path: "a b/config", Context: "managed-0"}, Examination: doctor.Examination{ShowPolicy: true},
-			Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(binding).Build()})
+		binding := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "reporting"},
+			Spec: v1alpha1.IAMBindingSpec{ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "reporting"}},
+			Status: v1alpha1.IAMBindingStatus{
+				Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: reason}}}}
+		report := podidentitydoctor.Run(t.Context(),
+			podidentitydoctor.Config{Namespace: "team-a", ServiceAccount: "reporting",
+				File: cli.KubeFile{Path: "a b/config", Context: "managed-0"}, Examination: doctor.Examination{ShowPolicy: true},
+				Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(binding).Build()})
 		for i := range report.Findings {
 			r := report.Findings[i].Remedy
 			if commands = append(commands, r.Commands...); r.Or != nil {

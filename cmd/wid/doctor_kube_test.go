@@ -47,7 +47,8 @@ func TestDoctorOfPodAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.env = append(w.env, "KUBECONFIG="+w.kubeconfig)
-			r := w.wid(t, "", append([]string{"doctor", "--provider=aws", "--region=eu-central-1", "--pod=" + pod, "-o=json"}, args...)...)
+			r := w.wid(t, "", append([]string{"doctor", "--provider=aws", "--region=eu-central-1", "--pod=" + pod, "-o=json"},
+				args...)...)
 			report := parseReport(t, r.stdout)
 			for _, id := range []string{"service-account", "token-request", "exchange"} {
 				if f := report.Of(id); f.Result != doctor.Pass {
@@ -57,10 +58,12 @@ func TestDoctorOfPodAlone(t *testing.T) {
 		})
 	}
 	t.Run("without the right to create tokens", func(t *testing.T) { // which are the kubelet's
-		config := w.cluster.User(t, "looker", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "pods"}, Verbs: []string{"get"}})
+		config := w.cluster.User(t, "looker", w.namespace,
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts", "pods"}, Verbs: []string{"get"}})
 		kubeconfig := filepath.Join(w.home, "looker.yaml")
 		w.write(t, kubeconfig, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
-		r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--pod="+pod, "--kubeconfig="+kubeconfig, "-o=json")
+		r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--pod="+pod, "--kubeconfig="+kubeconfig,
+			"-o=json")
 		f := parseReport(t, r.stdout).Of("token-request")
 		want := "kubectl --kubeconfig " + kubeconfig + " exec -n " + w.namespace + " good -- wid doctor --provider aws"
 		if f.Result != doctor.Unknown || !slices.Contains(f.Remedy.Commands, want) {
@@ -72,7 +75,8 @@ func TestDoctorOfPodAlone(t *testing.T) {
 func TestDoctorOfTokenAndCluster(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{aws.DefaultAudience}}}
+	request := &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{aws.DefaultAudience}}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}
 	if err := w.cluster.Client().SubResource("token").Create(t.Context(), account, request); err != nil {
 		t.Fatal(err)
@@ -94,27 +98,32 @@ func TestDoctorOfTokenAndCluster(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if r = w.wid(t, "", append(args, "--kubeconfig="+w.kubeconfig, "--annotation=a=b")...); r.code != doctor.ExitUsage || !strings.Contains(r.stderr, "leave --annotation out") {
+	if r = w.wid(t, "", append(args, "--kubeconfig="+w.kubeconfig, "--annotation=a=b")...); r.code != doctor.ExitUsage ||
+		!strings.Contains(r.stderr, "leave --annotation out") {
 		t.Errorf("%+v", r)
 	}
-	if r = w.wid(t, "", "credential-process", "--provider=aws", "--token-file="+file, "--kubeconfig="+w.kubeconfig); !strings.Contains(r.stderr, "with a token no cluster is asked") {
+	if r = w.wid(t, "", "credential-process", "--provider=aws", "--token-file="+file,
+		"--kubeconfig="+w.kubeconfig); !strings.Contains(r.stderr, "with a token no cluster is asked") {
 		t.Errorf("other commands take both: %+v", r)
 	}
 }
 
-// A kubeconfig that does not log in, or whose CA is another cluster's, is the headline.
+// A kubeconfig that does not log in, or whose CA is another cluster's, is the
+// headline.
 func TestDoctorOfBadKubeconfig(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
 	expired := filepath.Join(w.home, "plug")
-	if err := os.WriteFile(expired, []byte("#!/bin/sh\necho Token has expired >&2\nexit 255\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(expired, []byte("#!/bin/sh\necho Token has expired >&2\nexit 255\n"),
+		0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
 	good := w.cluster.Config()
 	withPlugin := func(command string) string {
 		return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
 			`"clusters":[{"name":"c","cluster":{"server":"` + good.Host + `","insecure-skip-tls-verify":true}}],` +
-			`"users":[{"name":"u","user":{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"` + command + `","interactiveMode":"Never"}}}]}`
+			`"users":[{"name":"u","user":{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"` + command +
+			`","interactiveMode":"Never"}}}]}`
 	}
 	for name, kubeconfig := range map[string]string{
 		"a login that has expired": withPlugin(expired),
@@ -124,16 +133,19 @@ func TestDoctorOfBadKubeconfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(w.home, "bad.yaml")
 			w.write(t, file, kubeconfig)
-			r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--service-account="+w.namespace+"/app", "--kubeconfig="+file, "-o=json")
+			r := w.wid(t, "", "doctor", "--provider=aws", "--region=eu-central-1", "--service-account="+w.namespace+"/app",
+				"--kubeconfig="+file, "-o=json")
 			f := parseReport(t, r.stdout).Worst()
-			if r.code != doctor.ExitUncertain || f.Check != "service-account" || f.Result != doctor.Unknown || !slices.Contains(f.Remedy.Commands, "kubectl --kubeconfig "+file+" get sa -n "+w.namespace+" app") {
+			if r.code != doctor.ExitUncertain || f.Check != "service-account" || f.Result != doctor.Unknown ||
+				!slices.Contains(f.Remedy.Commands, "kubectl --kubeconfig "+file+" get sa -n "+w.namespace+" app") {
 				t.Errorf("%+v", f)
 			}
 		})
 	}
 }
 
-// Without --provider the annotations name the cloud. If they name none, or if they cannot be read, that is the report.
+// Without --provider the annotations name the cloud. If they name none, or if
+// they cannot be read, that is the report.
 func TestDoctorWithoutProvider(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -143,13 +155,15 @@ func TestDoctorWithoutProvider(t *testing.T) {
 	if !strings.Contains(r.stdout, w.namespace+"/named → aws") {
 		t.Errorf("%+v", r)
 	}
-	config := w.cluster.User(t, "guesser", w.namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
+	config := w.cluster.User(t, "guesser", w.namespace,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
 	forbidden, unreachable := filepath.Join(w.home, "guesser.yaml"), filepath.Join(w.home, "unreachable.yaml")
 	w.write(t, forbidden, kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, ""))
 	w.write(t, unreachable, kubeconfigThrough("https://127.0.0.1:1", ""))
 	w.create(t, "typo", map[string]string{"eks.amazonaws.com/rolearn": role("tenant-a")})
 	w.create(t, "empty", map[string]string{"azure.workload.identity/client-id": "", "team": "a"})
-	w.create(t, "both", map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"), "azure.workload.identity/client-id": "x"})
+	w.create(t, "both", map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"),
+		"azure.workload.identity/client-id": "x"})
 	const annotate = "kubectl --kubeconfig %s annotate sa -n %s %s --overwrite "
 	for name, tc := range map[string]struct {
 		flag, kubeconfig string
@@ -157,18 +171,26 @@ func TestDoctorWithoutProvider(t *testing.T) {
 		class            string
 		says             []string
 	}{
-		"no annotation": {"--service-account=" + w.namespace + "/bare", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
-			[]string{"has no annotation of a cloud", "{annotations none}", "eks.amazonaws.com/role-arn=arn:", "azure.workload.identity/client-id=", "workload-identity-provider=", "--provider"}},
-		"a misspelt annotation": {"--service-account=" + w.namespace + "/typo", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
-			[]string{`"eks.amazonaws.com/rolearn": "` + role("tenant-a"), fmt.Sprintf(annotate, w.kubeconfig, w.namespace, "typo"), "--provider"}},
-		"an empty annotation": {"--service-account=" + w.namespace + "/empty", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
+		"no annotation": {"--service-account=" + w.namespace + "/bare", w.kubeconfig, doctor.ExitFail,
+			"IdentityNotConfigured",
+			[]string{"has no annotation of a cloud", "{annotations none}", "eks.amazonaws.com/role-arn=arn:",
+				"azure.workload.identity/client-id=", "workload-identity-provider=", "--provider"}},
+		"a misspelt annotation": {"--service-account=" + w.namespace + "/typo", w.kubeconfig, doctor.ExitFail,
+			"IdentityNotConfigured",
+			[]string{`"eks.amazonaws.com/rolearn": "` + role("tenant-a"),
+				fmt.Sprintf(annotate, w.kubeconfig, w.namespace, "typo"), "--provider"}},
+		"an empty annotation": {"--service-account=" + w.namespace + "/empty", w.kubeconfig, doctor.ExitFail,
+			"IdentityNotConfigured",
 			[]string{`"azure.workload.identity/client-id": ""`, `"team": "a"`, "azure.workload.identity/client-id=CLIENT_ID"}},
-		"no ServiceAccount": {"--service-account=" + w.namespace + "/absent", w.kubeconfig, doctor.ExitFail, "ServiceAccountNotFound",
+		"no ServiceAccount": {"--service-account=" + w.namespace + "/absent", w.kubeconfig, doctor.ExitFail,
+			"ServiceAccountNotFound",
 			[]string{"ServiceAccount " + w.namespace + "/absent does not exist", "config get-contexts"}},
 		"no pod": {"--pod=" + w.namespace + "/absent", w.kubeconfig, doctor.ExitFail, "IdentityNotConfigured",
 			[]string{"Pod " + w.namespace + "/absent does not exist", "get pods -n " + w.namespace}},
-		"no right to read it": {"--service-account=" + w.namespace + "/app", forbidden, doctor.ExitFail, "RightMissing", []string{"cannot get resource", "create rolebinding"}},
-		"no answer":           {"--service-account=tenant-a/app", unreachable, doctor.ExitUncertain, "", []string{"connection refused", "get sa -n tenant-a app"}},
+		"no right to read it": {"--service-account=" + w.namespace + "/app", forbidden, doctor.ExitFail, "RightMissing",
+			[]string{"cannot get resource", "create rolebinding"}},
+		"no answer": {"--service-account=tenant-a/app", unreachable, doctor.ExitUncertain, "",
+			[]string{"connection refused", "get sa -n tenant-a app"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := w.wid(t, "", "doctor", "--kubeconfig="+tc.kubeconfig, tc.flag, "-o=json")
@@ -177,7 +199,8 @@ func TestDoctorWithoutProvider(t *testing.T) {
 				t.Errorf("ends with %d: %+v", r.code, f)
 			}
 			for _, want := range tc.says {
-				if text := fmt.Sprint(f.Message, f.Observed, f.Expected, f.Details, f.Remedy.Text, f.Remedy.Commands); !strings.Contains(text, want) {
+				if text := fmt.Sprint(f.Message, f.Observed, f.Expected, f.Details, f.Remedy.Text,
+					f.Remedy.Commands); !strings.Contains(text, want) {
 					t.Errorf("no %q in %s", want, text)
 				}
 			}
@@ -191,7 +214,8 @@ func TestDoctorWithoutProvider(t *testing.T) {
 	})
 }
 
-// The commands that the doctor prints run at a real API server, and correct the set-up.
+// The commands that the doctor prints run at a real API server, and correct the
+// set-up.
 func TestDoctorCommandsOfAnnotations(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -203,7 +227,8 @@ func TestDoctorCommandsOfAnnotations(t *testing.T) {
 		annotations map[string]string
 		class       string
 	}{
-		{map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"), "eks.amazonaws.com/audience": "sts.amazon.com"}, "AudienceNotTrusted"},
+		{map[string]string{"eks.amazonaws.com/role-arn": role("tenant-a"), "eks.amazonaws.com/audience": "sts.amazon.com"},
+			"AudienceNotTrusted"},
 		{map[string]string{"eks.amazonaws.com/role-anr": role("tenant-a")}, "IdentityNotConfigured"},
 	} {
 		t.Run(row.class, func(t *testing.T) {
@@ -243,7 +268,8 @@ func targetReport(t *testing.T, r result) *doctor.Report {
 // A real API server that is no hub, asked as both sides.
 func TestDoctorRegistration(t *testing.T) { // before a test makes it one
 	w := newKubeEnvironment(t)
-	args := []string{"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + w.kubeconfig, "--kubeconfig=" + w.kubeconfig}
+	args := []string{"doctor", "registration", "--cluster-name=cluster1", "--hub-kubeconfig=" + w.kubeconfig,
+		"--kubeconfig=" + w.kubeconfig}
 	r := w.wid(t, "", append(args, "-o=json")...)
 	if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "sides" || f.Class != "WrongKubeconfig" {
 		t.Errorf("ends with %d: %s", r.code, r.stdout)
@@ -263,21 +289,26 @@ func TestDoctorPodIdentity(t *testing.T) {
 		"the kubeconfig of the environment": {"--service-account=" + w.namespace + "/app"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := w.exec(t, "", []string{"KUBECONFIG=" + w.kubeconfig}, "wid", append([]string{"doctor", "pod-identity", "-o=json"}, args...)...)
-			if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "binding" || f.Class != "ProviderNotInstalled" {
+			r := w.exec(t, "", []string{"KUBECONFIG=" + w.kubeconfig}, "wid",
+				append([]string{"doctor", "pod-identity", "-o=json"}, args...)...)
+			if f := targetReport(t, r).Worst(); r.code != doctor.ExitFail || f.Check != "binding" ||
+				f.Class != "ProviderNotInstalled" {
 				t.Errorf("ends with %d: %s%s", r.code, r.stdout, r.stderr)
 			}
 		})
 	}
 }
 
-// The remedy of keys that do not fit runs as printed, at the examined cluster, with the store filled in.
+// The remedy of keys that do not fit runs as printed, at the examined cluster,
+// with the store filled in.
 func TestDoctorRemedyOfKeys(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest, Code: "InvalidIdentityToken",
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRoleWithWebIdentity", Status: http.StatusBadRequest,
+		Code:    "InvalidIdentityToken",
 		Message: "Couldn't retrieve verification key from your identity provider"})
-	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "-o=json"}, w.app()...)...).stdout).Of("exchange")
+	f := parseReport(t, w.wid(t, "", append([]string{"doctor", "--provider=aws", "-o=json"}, w.app()...)...).stdout).Of(
+		"exchange")
 	of := " --issuer " + w.cluster.IssuerURL()
 	if f.Class != "SigningKeyUnavailable" || len(f.Remedy.Commands) != 2 {
 		t.Fatalf("%+v", f)
@@ -286,17 +317,21 @@ func TestDoctorRemedyOfKeys(t *testing.T) {
 	if err := os.Mkdir(store, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"wid issuer check" + of + " --kubeconfig " + w.kubeconfig, "wid issuer publish" + of + " --to STORE --kubeconfig " + w.kubeconfig} {
+	for i, want := range []string{"wid issuer check" + of + " --kubeconfig " + w.kubeconfig,
+		"wid issuer publish" + of + " --to STORE --kubeconfig " + w.kubeconfig} {
 		command := f.Remedy.Commands[i]
 		if command != want {
 			t.Errorf("%q instead of %q", command, want)
 		}
-		words, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `printf '%s\n' `+strings.Replace(command, "STORE", "file://"+store, 1)).Output() //nolint:gosec // what the doctor says
+		words, err := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+			`printf '%s\n' `+strings.Replace(command, "STORE", "file://"+store,
+				1)).Output() //nolint:gosec // what the doctor says
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := w.wid(t, "", strings.Split(strings.TrimSpace(string(words)), "\n")[1:]...)
-		if isCheck := i == 0; isCheck && (r.code == cli.ExitUsage || !strings.Contains(r.stdout, "IssuerURL")) || !isCheck && r.code != 0 {
+		if isCheck := i == 0; isCheck && (r.code == cli.ExitUsage || !strings.Contains(r.stdout, "IssuerURL")) ||
+			!isCheck && r.code != 0 {
 			t.Errorf("%s: %+v", command, r)
 		}
 	}
@@ -305,7 +340,8 @@ func TestDoctorRemedyOfKeys(t *testing.T) {
 	}
 }
 
-// --resolve and --ca-file reach the issuer before its name is public, as in wid issuer check.
+// --resolve and --ca-file reach the issuer before its name is public, as in wid
+// issuer check.
 func TestDoctorResolvesTheIssuer(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
@@ -321,19 +357,23 @@ func TestDoctorResolvesTheIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, []string{"sts.amazonaws.com"}, time.Hour)
+	claims := w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+		[]string{"sts.amazonaws.com"}, time.Hour)
 	claims["iss"] = "https://example.com:" + port + "/c"
 	jwt, err := w.issuer.Sign(claims)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.write(t, token, jwt)
-	args := append([]string{"doctor", "--provider=aws", "--token-file=" + token, "--region=eu-central-1", "--resolve=example.com:" + port + ":" + host, "-o=json"}, annotationFlags()...)
+	args := append([]string{"doctor", "--provider=aws", "--token-file=" + token, "--region=eu-central-1",
+		"--resolve=example.com:" + port + ":" + host, "-o=json"}, annotationFlags()...)
 	r := w.wid(t, "", append(args, "--ca-file="+ca)...)
-	if f := parseReport(t, r.stdout).Of("issuer"); f.StatusCode != http.StatusNotFound || asked != "example.com:"+port+"/c/.well-known/openid-configuration" {
+	if f := parseReport(t, r.stdout).Of("issuer"); f.StatusCode != http.StatusNotFound ||
+		asked != "example.com:"+port+"/c/.well-known/openid-configuration" {
 		t.Errorf("asked %q, %+v", asked, f)
 	}
-	if r := w.wid(t, "", append(args, "--resolve=example.com:1")...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, "HOST:PORT:ADDRESS") {
+	if r := w.wid(t, "", append(args, "--resolve=example.com:1")...); r.code != cli.ExitUsage ||
+		!strings.Contains(r.stderr, "HOST:PORT:ADDRESS") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -47,14 +47,16 @@ const (
 	agentImage = "registry.example/wid-agent:v1"
 )
 
-// takeovers are the reasons for which the hub leaves the request of an agent that lost its credential to a person.
+// takeovers are the reasons for which the hub leaves the request of an agent
+// that lost its credential to a person.
 var takeovers = []string{"AlreadyJoined", "AnotherAgent", "AnotherKey"}
 
 // broken is a hub and a cluster, whose faults the printed commands mend.
 type broken struct{ *hubEnvironment }
 
 func (b *broken) arguments(flags ...string) []string {
-	return append([]string{"doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "--context=managed-0"}, flags...)
+	return append([]string{"doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub",
+		"--context=managed-0"}, flags...)
 }
 
 func (b *broken) report(flags ...string) string {
@@ -72,13 +74,15 @@ func (b *broken) examine() *doctor.Report {
 	return report
 }
 
-// headlineOf returns the reason of the headline, "" for a healthy report, and its commands.
+// headlineOf returns the reason of the headline, "" for a healthy report, and
+// its commands.
 func headlineOf(report *doctor.Report) (reason string, commands []string) {
 	said := report.Summary()
 	return said.Class, said.Remedy.Commands
 }
 
-// shows waits for one of the reasons as the headline, and for a text in the report, which fits an 80-column terminal and prints no command that harms.
+// shows waits for one of the reasons as the headline, and for a text in the
+// report, which fits an 80-column terminal and prints no command that harms.
 func (b *broken) shows(text string, reasons ...string) (commands []string) {
 	b.t.Helper()
 	reason := ""
@@ -100,18 +104,21 @@ func (b *broken) shows(text string, reasons ...string) (commands []string) {
 	b.t.Logf("%s\n%s", strings.Join(reasons, " "), out)
 	b.harmless(report)
 	for line := range strings.Lines(out) {
-		if !strings.Contains(line, "wid ") && !strings.Contains(line, "kubectl ") && len([]rune(strings.TrimRight(line, "\n"))) > 80 && !strings.HasPrefix(line, "✗ ") {
+		if !strings.Contains(line, "wid ") && !strings.Contains(line, "kubectl ") &&
+			len([]rune(strings.TrimRight(line, "\n"))) > 80 && !strings.HasPrefix(line, "✗ ") {
 			b.t.Errorf("a line has more than 80 columns: %s", line)
 		}
 	}
 	return commands
 }
 
-// harmful is the verb of a command that changes what a person has to decide, "" if there is none. Flags and their values come anywhere.
+// harmful is the verb of a command that changes what a person has to decide, ""
+// if there is none. Flags and their values come anywhere.
 func harmful(command string) string {
 	words := strings.Fields(command)
 	for _, word := range words {
-		if slices.Contains([]string{"approve", "deny", "delete", "bind", "rolebinding", "clusterrolebinding", "edit", "patch", "apply", "annotate", "label"}, word) {
+		if slices.Contains([]string{"approve", "deny", "delete", "bind", "rolebinding", "clusterrolebinding", "edit", "patch",
+			"apply", "annotate", "label"}, word) {
 			return word
 		}
 	}
@@ -139,7 +146,8 @@ func (b *broken) harmless(report *doctor.Report) {
 	}
 }
 
-// cured runs the printed commands as they are, with the images filled in, and waits until the headline is another.
+// cured runs the printed commands as they are, with the images filled in, and
+// waits until the headline is another.
 func (b *broken) cured(text string, reasons ...string) {
 	b.t.Helper()
 	for _, command := range b.shows(text, reasons...) {
@@ -159,7 +167,8 @@ func (b *broken) looked(text string, reasons ...string) {
 	}
 }
 
-// healthy waits for a report in which nothing is wrong or unknown, and returns it for 80 columns.
+// healthy waits for a report in which nothing is wrong or unknown, and returns
+// it for 80 columns.
 func (b *broken) healthy() string {
 	b.t.Helper()
 	out := ""
@@ -188,7 +197,8 @@ func (b *broken) shell(command string) {
 		return // no Pod runs here, and no clock is wrong
 	}
 	line := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), command)
-	if out, err := exec.CommandContext(b.t.Context(), "/bin/sh", "-c", line).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
+	if out, err := exec.CommandContext(b.t.Context(), "/bin/sh", "-c",
+		line).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
 		b.t.Errorf("%s: %v: %s", command, err, out)
 	}
 }
@@ -215,7 +225,8 @@ func (b *broken) isUp(c client.Client, namespace, name string) {
 	d := &appsv1.Deployment{}
 	b.must(c.Get(b.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d))
 	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1, AvailableReplicas: 1,
-		Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable"}}}
+		Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue,
+			Reason: "MinimumReplicasAvailable"}}}
 	b.must(c.Status().Update(b.t.Context(), d))
 }
 
@@ -233,14 +244,18 @@ func (b *broken) secret(name string) *corev1.Secret {
 	return s
 }
 
-// tokensEnd deletes all bootstrap tokens of the hub, as the token cleaner does when they have expired.
+// tokensEnd deletes all bootstrap tokens of the hub, as the token cleaner does
+// when they have expired.
 func (b *broken) tokensEnd() {
 	b.t.Helper()
-	b.must(b.hub.DeleteAllOf(b.t.Context(), &corev1.Secret{}, client.InNamespace("kube-system"), client.MatchingFields{"type": "bootstrap.kubernetes.io/token"}))
+	b.must(b.hub.DeleteAllOf(b.t.Context(), &corev1.Secret{}, client.InNamespace("kube-system"),
+		client.MatchingFields{"type": "bootstrap.kubernetes.io/token"}))
 }
 
-// Each way in which a registration breaks has the right headline, on two real API servers. Where a command is printed as its cure, the fault
-// is gone once it has run. No report prints a command that approves, denies or deletes by kubectl.
+// Each way in which a registration breaks has the right headline, on two real
+// API servers. Where a command is printed as its cure, the fault is gone once
+// it has run. No report prints a command that approves, denies or deletes by
+// kubectl.
 func TestRegistrationChain(t *testing.T) {
 	b := &broken{hubEnvironment: newHubEnvironment(t)}
 	b.must(addon.AddToScheme(b.hub.Scheme()))
@@ -288,21 +303,24 @@ func (b *broken) tokenExpiredAtJoin() {
 	line := joinLine(b.t, must(b.t, "hub", "token", b.onHub, "--cluster-name=managed-0"))
 	must(b.t, "hub", "token", b.onHub, "--cluster-name=managed-1") // the hub signs for another token
 	id, _, _ := strings.Cut(line[slices.Index(line, "--hub-token")+1], ".")
-	b.must(b.hub.Delete(b.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}}))
+	b.must(b.hub.Delete(b.t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}}))
 	b.until("the hub no longer signs for it", func() bool {
 		info := &corev1.ConfigMap{}
 		b.must(b.hub.Get(b.t.Context(), client.ObjectKey{Namespace: "kube-public", Name: "cluster-info"}, info))
 		return info.Data["jws-kubeconfig-"+id] == "" && len(info.Data) > 1
 	})
 	_, err := wid(b.t, "", line...)
-	if err == nil || cli.ExitCode(b.t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "expired, deleted, mistyped") {
+	if err == nil || cli.ExitCode(b.t.Context(), err) != cli.ExitDenied ||
+		!strings.Contains(err.Error(), "expired, deleted, mistyped") {
 		b.t.Errorf("an expired token: %v", err)
 	}
 	b.shows("There is no Deployment", "AgentMissing")
 }
 
 func (b *broken) hubLosesItsRights() {
-	for _, name := range []string{"open-cluster-management:hub:registration", "open-cluster-management:managedcluster:managed-0"} {
+	for _, name := range []string{"open-cluster-management:hub:registration",
+		"open-cluster-management:managedcluster:managed-0"} {
 		b.must(b.hub.Delete(b.t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	b.cured("does not allow", "HubForbidden")
@@ -315,8 +333,9 @@ func (b *broken) certificateOfTomorrow(stop func()) func() {
 	before, own := b.secret(ocm.HubKubeconfigSecret), b.secret(ocm.HubKubeconfigSecret)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	b.must(err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(24 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		Subject: pkix.Name{CommonName: registration.AgentUser("managed-0", string(own.Data["agent-name"]))}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(24 * time.Hour),
+		NotAfter: time.Now().Add(48 * time.Hour),
+		Subject:  pkix.Name{CommonName: registration.AgentUser("managed-0", string(own.Data["agent-name"]))}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	b.must(err)
 	encoded, err := x509.MarshalECPrivateKey(key)
@@ -350,7 +369,8 @@ func (b *broken) hubMoves(stop func()) func() {
 			continue
 		}
 		s.TypeMeta, s.ManagedFields, s.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, nil, ""
-		b.must(b.managed.Patch(b.t.Context(), s, client.Apply, client.FieldOwner("wid"), client.ForceOwnership)) //nolint:staticcheck // as wid join
+		b.must(b.managed.Patch(b.t.Context(), s, client.Apply, client.FieldOwner("wid"),
+			client.ForceOwnership)) //nolint:staticcheck // as wid join
 	}
 	stop = b.runAgent("managed-0")
 	b.cured("connection refused", agent.ReasonHubUnreachable)
@@ -364,7 +384,8 @@ func (b *broken) requestDenied(stop func()) func() {
 	stop = b.runAgent("managed-0")
 	b.shows("", takeovers...)
 	pending, err := csr.List(b.t.Context(), b.hub, "managed-0", (*csr.Request).IsPending)
-	pending = slices.DeleteFunc(pending, func(r *csr.Request) bool { return r.Object.Name == "managed-0-zzz" }) // of the rival
+	// of the rival
+	pending = slices.DeleteFunc(pending, func(r *csr.Request) bool { return r.Object.Name == "managed-0-zzz" })
 	if err != nil || len(pending) != 1 {
 		b.t.Fatalf("%d pending, %v", len(pending), err)
 	}
@@ -395,7 +416,8 @@ func (b *broken) secretDeleted(stop func()) func() {
 	return stop
 }
 
-// webhookRefuses lets the cluster register again under a rule of the hub's administrator.
+// webhookRefuses lets the cluster register again under a rule of the hub's
+// administrator.
 func (b *broken) webhookRefuses(stop func()) func() {
 	stop()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -405,17 +427,22 @@ func (b *broken) webhookRefuses(stop func()) func() {
 			http.Error(w, "no review", http.StatusBadRequest)
 			return
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "names of clusters begin with prod-"}}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID,
+			Result: &metav1.Status{Message: "names of clusters begin with prod-"}}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	b.t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "names"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "names.example.org", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: ca}, AdmissionReviewVersions: []string{"v1"},
-		SideEffects: new(admissionregistrationv1.SideEffectClassNone),
-		Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule: admissionregistrationv1.Rule{APIGroups: []string{ocm.GroupVersion.Group}, APIVersions: []string{"v1"}, Resources: []string{"managedclusters"}}}}}}}
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "names"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "names.example.org", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: ca},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			Rules: []admissionregistrationv1.RuleWithOperations{
+				{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule: admissionregistrationv1.Rule{APIGroups: []string{ocm.GroupVersion.Group}, APIVersions: []string{"v1"},
+						Resources: []string{"managedclusters"}}}}}}}
 	b.must(b.hub.Create(b.t.Context(), hook))
 	b.must(b.hub.Delete(b.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "managed-0"}}))
 	b.must(b.managed.Delete(b.t.Context(), b.secret(ocm.HubKubeconfigSecret)))
@@ -439,13 +466,15 @@ func (b *broken) request(name, user string, groups []string, labels map[string]s
 	b.must(err)
 	config := rest.CopyConfig(b.hubConfig)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
-	b.must(b.client(config).Create(b.t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
-			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}))
+	b.must(b.client(config).Create(b.t.Context(),
+		&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
+				Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}))
 }
 
-// approved returns the requests that the remedies of a report approve. Events of the hub name such commands too, in their texts.
+// approved returns the requests that the remedies of a report approve. Events
+// of the hub name such commands too, in their texts.
 func approved(report *doctor.Report) (names []string) {
 	for i := range report.Findings {
 		f := &report.Findings[i]
@@ -463,21 +492,26 @@ func approved(report *doctor.Report) (names []string) {
 	return names
 }
 
-// rivalOfTheAgent is a bootstrap user that asks for the certificate of the cluster that waits. Without the agent's Secret no report can tell
-// whose request is whose.
+// rivalOfTheAgent is a bootstrap user that asks for the certificate of the
+// cluster that waits. Without the agent's Secret no report can tell whose
+// request is whose.
 func (b *broken) rivalOfTheAgent() {
-	subject := pkix.Name{CommonName: registration.AgentUser("managed-0", "rival"), Organization: []string{registration.ClusterGroup("managed-0")}}
-	b.request("managed-0-zzz", "system:bootstrap:other0", []string{registration.BootstrapGroup}, map[string]string{ocm.ClusterNameLabel: "managed-0"}, subject)
+	subject := pkix.Name{CommonName: registration.AgentUser("managed-0", "rival"),
+		Organization: []string{registration.ClusterGroup("managed-0")}}
+	b.request("managed-0-zzz", "system:bootstrap:other0", []string{registration.BootstrapGroup},
+		map[string]string{ocm.ClusterNameLabel: "managed-0"}, subject)
 	b.until("the remedy names the agent's request", func() bool { return len(approved(b.examine())) > 0 })
 	alone := &doctor.Report{}
-	out, _ := wid(b.t, "", "doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "-o=json") // exits with its verdict
+	// exits with its verdict
+	out, _ := wid(b.t, "", "doctor", "registration", "--cluster-name=managed-0", "--hub-context=hub", "-o=json")
 	b.must(json.Unmarshal([]byte(out), alone))
 	if names := approved(b.examine()); slices.Contains(names, "managed-0-zzz") || len(approved(alone)) > 0 {
 		b.t.Errorf("a rival: %q, and without the cluster %q", names, approved(alone))
 	}
 }
 
-// attacked expects a report that stays green, shows the request to a person who asks for it, and has no command that approves it.
+// attacked expects a report that stays green, shows the request to a person who
+// asks for it, and has no command that approves it.
 func (b *broken) attacked(attack, shows string) {
 	b.t.Helper()
 	b.t.Logf("%s\n%s", attack, b.healthy())
@@ -488,21 +522,26 @@ func (b *broken) attacked(attack, shows string) {
 	}
 }
 
-// wantedAdministrator is an agent that asks for the rights of the hub's administrator.
+// wantedAdministrator is an agent that asks for the rights of the hub's
+// administrator.
 func (b *broken) wantedAdministrator() {
 	user := registration.AgentUser("managed-0", string(b.secret(ocm.HubKubeconfigSecret).Data["agent-name"]))
-	b.request("managed-0-evil", user, registration.ClusterGroups("managed-0"), map[string]string{ocm.ClusterNameLabel: "managed-0"},
+	b.request("managed-0-evil", user, registration.ClusterGroups("managed-0"),
+		map[string]string{ocm.ClusterNameLabel: "managed-0"},
 		pkix.Name{CommonName: user, Organization: []string{"kubeadm:cluster-admins"}})
 	b.attacked("an agent that wants to be administrator", "kubeadm:cluster-admins")
 }
 
-// addOnOfAStranger is a request of a bootstrap user with the labels of an add-on that waits.
+// addOnOfAStranger is a request of a bootstrap user with the labels of an
+// add-on that waits.
 func (b *broken) addOnOfAStranger() {
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": addon.GroupVersion.String(), "kind": "ManagedClusterAddOn",
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": addon.GroupVersion.String(),
+		"kind":     "ManagedClusterAddOn",
 		"metadata": map[string]any{"namespace": "managed-0", "name": "search"}}}
 	b.must(b.hub.Create(b.t.Context(), o))
 	subject := registration.AddOnSubject("managed-0", "search", "agent")
 	b.request("addon-managed-0-search-evil", "system:bootstrap:other0", []string{registration.BootstrapGroup},
-		map[string]string{ocm.ClusterNameLabel: "managed-0", addon.NameLabel: "search"}, pkix.Name{CommonName: subject.User, Organization: subject.Groups})
+		map[string]string{ocm.ClusterNameLabel: "managed-0", addon.NameLabel: "search"},
+		pkix.Name{CommonName: subject.User, Organization: subject.Groups})
 	b.attacked("a stranger's request for an add-on", "system:bootstrap:other0")
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctorcmd"
 )
 
-// doctorOf runs wid doctor in this process, with an issuer that anonymous clients can read.
+// doctorOf runs wid doctor in this process, with an issuer that anonymous
+// clients can read.
 func (w *environment) doctorOf(t *testing.T, args ...string) (stdout string, code int) {
 	t.Helper()
 	a := &credentials.App{HTTPClient: w.cloud.Client()}
@@ -33,7 +34,8 @@ func (w *environment) doctorOf(t *testing.T, args ...string) (stdout string, cod
 			root.RemoveCommand(cmd)
 		}
 	}
-	root.AddCommand(doctorcmd.DoctorCommand(a, &doctorcmd.DoctorFlags{Config: identitydoctor.Config{IssuerClient: w.issuer.HTTPClient()}}))
+	root.AddCommand(doctorcmd.DoctorCommand(a,
+		&doctorcmd.DoctorFlags{Config: identitydoctor.Config{IssuerClient: w.issuer.HTTPClient()}}))
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
@@ -67,21 +69,25 @@ func TestDoctorExitCodes(t *testing.T) {
 	w.env = nil
 	for _, provider := range []string{"aws", "azure", "gcp"} {
 		t.Run(provider, func(t *testing.T) {
-			audience := map[string]string{"aws": "sts.amazonaws.com", "azure": azure.DefaultAudience, "gcp": "//iam.googleapis.com/" + gcpProvider}[provider]
+			audience := map[string]string{"aws": "sts.amazonaws.com", "azure": azure.DefaultAudience,
+				"gcp": "//iam.googleapis.com/" + gcpProvider}[provider]
 			flags := append(annotationFlags(), w.tokenFile(t, audience), "--region=eu-central-1", "--provider="+provider)
 			stdout, code := w.doctorOf(t, append(flags, "-o=json")...)
-			if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitPass || f.Result != doctor.Pass || strings.Contains(stdout, "eyJ") {
+			if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitPass || f.Result != doctor.Pass ||
+				strings.Contains(stdout, "eyJ") {
 				t.Errorf("without a cluster it ends with %d:\n%s", code, stdout)
 			}
 			stdout, code = w.doctorOf(t, flags...)
-			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || provider == "aws" && lines != 2 || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
+			if lines := strings.Count(stdout, "\n"); code != doctor.ExitPass || provider == "aws" && lines != 2 ||
+				!strings.HasPrefix(stdout, "✓ tenant-a/app → "+provider) {
 				t.Errorf("healthy: ends with %d, %d lines:\n%s", code, lines, stdout)
 			}
 		})
 	}
 	w.cloud.AWS().RemoveRole(role("tenant-a"))
 	stdout, code := w.doctorOf(t, append(w.inHand(t), "--provider=aws", "-o=json")...)
-	if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitFail || f.Class != "TrustPolicyRefusesSubject" || f.StatusCode != 403 || f.RequestID == "" || f.Remedy.Text == "" || len(f.Causes) == 0 {
+	if f := parseReport(t, stdout).Of("exchange"); code != doctor.ExitFail || f.Class != "TrustPolicyRefusesSubject" ||
+		f.StatusCode != 403 || f.RequestID == "" || f.Remedy.Text == "" || len(f.Causes) == 0 {
 		t.Errorf("ends with %d: %+v", code, f)
 	}
 }
@@ -94,7 +100,8 @@ func TestDoctorOutputs(t *testing.T) {
 	want := parseReport(t, stdout)
 	stdout, code := w.doctorOf(t, append(flags, "-o=yaml")...)
 	got := &doctor.Report{}
-	if err := yaml.UnmarshalStrict([]byte(stdout), got); err != nil || code != 0 || got.Result != want.Result || len(got.Findings) != len(want.Findings) || !strings.HasPrefix(stdout, "findings:\n- check: service-account\n") {
+	if err := yaml.UnmarshalStrict([]byte(stdout), got); err != nil || code != 0 || got.Result != want.Result ||
+		len(got.Findings) != len(want.Findings) || !strings.HasPrefix(stdout, "findings:\n- check: service-account\n") {
 		t.Errorf("%d, %v:\n%s", code, err, stdout)
 	}
 	stdout, code = w.doctorOf(t, append(flags, "--verbose")...)
@@ -115,12 +122,14 @@ func TestDoctorSpeaksOfFlags(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	stdout, code := w.doctorOf(t, w.tokenFile(t, "sts.amazonaws.com"), "--verbose", "--annotation=example.com/owner=a",
 		"--annotation=eks.amazonaws.com/role-arn="+role("tenant-a"))
-	if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → aws") || !strings.Contains(stdout, "(--region)") || strings.Contains(stdout, "auth.With") {
+	if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → aws") ||
+		!strings.Contains(stdout, "(--region)") || strings.Contains(stdout, "auth.With") {
 		t.Errorf("ends with %d:\n%s", code, stdout)
 	}
 }
 
-// A mistake in the call is reported before anything is asked, with nothing on standard output.
+// A mistake in the call is reported before anything is asked, with nothing on
+// standard output.
 func TestDoctorMistakes(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
@@ -153,15 +162,17 @@ func TestDoctorMistakes(t *testing.T) {
 		"unknown target":           {"nonsense"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := w.wid(t, "", append([]string{"doctor"}, args...)...); r.code != doctor.ExitUsage || r.stdout != "" || r.stderr == "" {
+			if r := w.wid(t, "", append([]string{"doctor"}, args...)...); r.code != doctor.ExitUsage || r.stdout != "" ||
+				r.stderr == "" {
 				t.Errorf("%+v", r)
 			}
 		})
 	}
 }
 
-// Against a real API server, a person without the right to create tokens is told which right is missing. Granting it corrects the
-// set-up. A healthy report has two lines, with the cluster.
+// Against a real API server, a person without the right to create tokens is
+// told which right is missing. Granting it corrects the set-up. A healthy
+// report has two lines, with the cluster.
 func TestDoctorRemedyOfRBAC(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -180,14 +191,17 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 	if r := w.wid(t, "", append([]string{"token"}, flags...)...); r.code != cli.ExitDenied || r.stdout != "" {
 		t.Errorf("wid token ends with %d: %s", r.code, r.stderr)
 	}
-	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "RightMissing" || len(first.Remedy.Commands) == 0 {
+	if r.code != doctor.ExitFail || first.Check != "token-request" || first.Class != "RightMissing" ||
+		len(first.Remedy.Commands) == 0 {
 		t.Fatalf("ends with %d: %s", r.code, r.stdout)
 	}
 	for _, command := range first.Remedy.Commands {
-		if !strings.HasPrefix(command, "kubectl --kubeconfig ADMIN_KUBECONFIG create ") || !strings.HasPrefix(first.Remedy.Text, "As an administrator: ") {
+		if !strings.HasPrefix(command, "kubectl --kubeconfig ADMIN_KUBECONFIG create ") ||
+			!strings.HasPrefix(first.Remedy.Text, "As an administrator: ") {
 			t.Errorf("the command uses the login that lacks the right: %s %s", first.Remedy.Text, command)
 		}
-		kubectl := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(command, "ADMIN_KUBECONFIG", w.kubeconfig)) //nolint:gosec // what the doctor says
+		kubectl := exec.CommandContext(t.Context(), "bash", "-euc",
+			strings.ReplaceAll(command, "ADMIN_KUBECONFIG", w.kubeconfig)) //nolint:gosec // what the doctor says
 		kubectl.Env = append(w.env, "HOME="+w.home)
 		if out, err := kubectl.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
@@ -207,7 +221,9 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 			t.Errorf("%+v instead of %s", f, want)
 		}
 	}
-	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"}, w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 2 || !strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
+	if r = w.wid(t, "", append([]string{"doctor", "--provider=generic", "--audience=vault"},
+		w.app()[:2]...)...); r.code != 0 || strings.Count(r.stdout, "\n") != 2 ||
+		!strings.Contains(r.stdout, "/app → generic, cluster envtest (https://") {
 		t.Errorf("ends with %d:\n%s", r.code, r.stdout)
 	}
 }
@@ -216,7 +232,8 @@ func TestDoctorRemedyOfRBAC(t *testing.T) {
 func (w *environment) logins(t *testing.T) []string {
 	t.Helper()
 	id, key := w.cloud.AWS().AddUser(account, "engineer")
-	w.write(t, filepath.Join(w.home, ".aws", "credentials"), "[engineer]\naws_access_key_id = "+id+"\naws_secret_access_key = "+key+"\n")
+	w.write(t, filepath.Join(w.home, ".aws", "credentials"),
+		"[engineer]\naws_access_key_id = "+id+"\naws_secret_access_key = "+key+"\n")
 	return []string{"AWS_PROFILE=engineer"}
 }
 
@@ -225,10 +242,11 @@ func TestDoctorTrustLive(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
 	logins := w.logins(t)
-	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1", "--provider=aws",
-		"--verbose")
+	args := append(annotationFlags(), "doctor", w.tokenFile(t, aws.DefaultAudience), "--region=eu-central-1",
+		"--provider=aws", "--verbose")
 	r := w.exec(t, "", logins, "wid", append(args[:len(args):len(args)], "--trust-live")...)
-	if !strings.Contains(r.stdout, "✓ trust-rule") || strings.Contains(r.stdout, "✗ trust") || strings.Contains(r.stdout, "eyJ") {
+	if !strings.Contains(r.stdout, "✓ trust-rule") || strings.Contains(r.stdout, "✗ trust") ||
+		strings.Contains(r.stdout, "eyJ") {
 		t.Errorf("%+v", r)
 	}
 	before := len(w.cloud.Log())
@@ -243,7 +261,8 @@ func TestDoctorTrustLive(t *testing.T) {
 	}
 }
 
-// Without a login, or with one in another account, the report says how to log in.
+// Without a login, or with one in another account, the report says how to log
+// in.
 func TestDoctorWithoutLogin(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
@@ -256,27 +275,34 @@ func TestDoctorWithoutLogin(t *testing.T) {
 		{"not in account " + account, []string{"AWS_ACCESS_KEY_ID=" + elsewhere, "AWS_SECRET_ACCESS_KEY=" + secret}},
 		{"aws sso login", []string{"AWS_PROFILE=typo"}},
 	} {
-		args := append([]string{"doctor", "--provider=aws", "--trust-live", "--region=eu-central-1", "-o=json", w.tokenFile(t, aws.DefaultAudience)}, annotationFlags()...)
+		args := append([]string{"doctor", "--provider=aws", "--trust-live", "--region=eu-central-1", "-o=json",
+			w.tokenFile(t, aws.DefaultAudience)}, annotationFlags()...)
 		r := w.exec(t, "", tc.env, "wid", args...)
-		if f := parseReport(t, r.stdout).Of("trust-rule"); f.Result != doctor.Unknown || !strings.Contains(r.stdout, tc.text) || strings.Contains(r.stdout, "eyJ") {
+		if f := parseReport(t, r.stdout).Of("trust-rule"); f.Result != doctor.Unknown ||
+			!strings.Contains(r.stdout, tc.text) || strings.Contains(r.stdout, "eyJ") {
 			t.Errorf("%s: %+v", tc.text, r)
 		}
 	}
 }
 
-// The role's trust policy explains the refusal. The command that widens it is printed on request.
+// The role's trust policy explains the refusal. The command that widens it is
+// printed on request.
 func TestDoctorTrustRule(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t)
 	logins := w.logins(t)
-	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+	w.cloud.AWS().SetRole(role("tenant-a"),
+		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	args := append([]string{"doctor", "--provider=aws", "--trust-live"}, w.inHand(t)...)
 	r := w.exec(t, "", logins, "wid", args...)
-	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[trust-rule, TrustPolicyRefusesSubject]") || !strings.Contains(r.stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
-		!strings.Contains(r.stdout, "see: wid doctor … --show-policy\n") || strings.Contains(r.stdout, "aws iam update-assume-role-policy") || strings.Count(r.stdout, "\n") > 14 {
+	if r.code != doctor.ExitFail || !strings.Contains(r.stdout, "[trust-rule, TrustPolicyRefusesSubject]") ||
+		!strings.Contains(r.stdout, "policy  system:serviceaccount:tenant-b:app\n") ||
+		!strings.Contains(r.stdout, "see: wid doctor … --show-policy\n") ||
+		strings.Contains(r.stdout, "aws iam update-assume-role-policy") || strings.Count(r.stdout, "\n") > 14 {
 		t.Errorf("%+v", r)
 	}
-	if r = w.exec(t, "", logins, "wid", append(args, "--show-policy")...); !strings.Contains(r.stdout, "aws iam update-assume-role-policy") {
+	if r = w.exec(t, "", logins, "wid", append(args, "--show-policy")...); !strings.Contains(r.stdout,
+		"aws iam update-assume-role-policy") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -292,7 +318,8 @@ func TestDoctorTrustLiveMistakes(t *testing.T) {
 	}
 }
 
-// The doctor calls a service by its name, and the service's own words are the headline.
+// The doctor calls a service by its name, and the service's own words are the
+// headline.
 func TestDoctorOfServices(t *testing.T) {
 	w := newEnvironment(t)
 	w.env = nil // the doctor runs in this process
@@ -301,27 +328,34 @@ func TestDoctorOfServices(t *testing.T) {
 		flags      []string
 		parameters map[string]string
 	}{
-		"Vault": {cloudtest.FederationVault, []string{"--service=vault", "--service-address=https://vault.example", "--annotation=" + exchange.VaultRoleAnnotation + "=app"},
+		"Vault": {cloudtest.FederationVault,
+			[]string{"--service=vault", "--service-address=https://vault.example",
+				"--annotation=" + exchange.VaultRoleAnnotation + "=app"},
 			map[string]string{"role": "app"}},
 		"OpenAI": {cloudtest.FederationOpenAI, []string{"--service=openai", "--service-parameter=identity_provider_id=idp-1",
-			"--annotation=" + exchange.OpenAIServiceAccountAnnotation + "=sa-1"}, map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}},
+			"--annotation=" + exchange.OpenAIServiceAccountAnnotation + "=sa-1"},
+			map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := w.cloud.Federation(tc.fake)
 			fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
 			flags := append(tc.flags, "--audience=ours", w.tokenFile(t, "ours"))
 			stdout, code := w.doctorOf(t, flags...)
-			if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → "+name+"\n") || !strings.Contains(stdout, "  "+name+" refuses: no rule matches the subject") ||
+			if code != doctor.ExitFail || !strings.Contains(stdout, "tenant-a/app → "+name+"\n") ||
+				!strings.Contains(stdout, "  "+name+" refuses: no rule matches the subject") ||
 				strings.Contains(stdout, "exchange.") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 			end := w.cloud.AddFault(cloudtest.Fault{Service: string(tc.fake), Status: 503, Message: "sealed"})
-			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitUncertain || !strings.Contains(stdout, name+" fails (HTTP 503") {
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitUncertain ||
+				!strings.Contains(stdout, name+" fails (HTTP 503") {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 			end()
-			fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours", Parameters: tc.parameters})
-			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitPass || !strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
+			fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subjectOfApp, Audience: "ours",
+				Parameters: tc.parameters})
+			if stdout, code = w.doctorOf(t, flags...); code != doctor.ExitPass ||
+				!strings.HasPrefix(stdout, "✓ tenant-a/app → "+name) {
 				t.Errorf("ends with %d:\n%s", code, stdout)
 			}
 		})

@@ -25,8 +25,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// beWid has the test binary behave as wid: a kubeconfig that a test writes in this process names this binary as its
-// plugin.
+// beWid has the test binary behave as wid: a kubeconfig that a test writes in
+// this process names this binary as its plugin.
 const beWid = "WID_TEST_BE_WID"
 
 func init() {
@@ -35,8 +35,8 @@ func init() {
 	}
 }
 
-// built is wid without the race detector, with which each of its hundreds of starts takes several times as long.
-// TestMain removes the folder.
+// built is wid without the race detector, with which each of its hundreds of
+// starts takes several times as long. TestMain removes the folder.
 var built struct {
 	sync.Once
 	dir string
@@ -111,8 +111,10 @@ func newEnvironment(t testing.TB) *environment {
 func (w *environment) trust(issuer string, fetch *http.Client) {
 	w.cloud.AWS().AddOIDCProvider(account, issuer, fetch, aws.DefaultAudience)
 	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: issuer, Subjects: []string{subjectOfApp}})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient,
+		cloudtest.FederatedCredential{Issuer: issuer, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.cloud.GCP().SetWorkloadIdentityProvider(gcpProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: issuer, Fetch: fetch})
 	w.cloud.OAuth().AddIssuer(issuer, fetch, w.cloud.OAuth().TokenEndpoint())
 	w.cloud.OAuth().AddGrant(cloudtest.OAuthGrant{Issuer: issuer, Subjects: []string{subjectOfApp}})
 }
@@ -142,7 +144,8 @@ func annotationFlags() (flags []string) {
 // jwt is a token of the ServiceAccount app.
 func (w *environment) jwt(t testing.TB, audience string) string {
 	t.Helper()
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app",
+		UID: "0b7c4a4e-0000-4000-8000-000000000001"}}
 	token, err := w.issuer.Sign(w.issuer.Claims(sa, []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +210,9 @@ func (w *environment) exec(t testing.TB, stdin string, env []string, name string
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// bin finds the programs that the environment has itself, and those that were built with the control plane: this machine's kubectl,
-// if it has one, is of any version.
+// bin finds the programs that the environment has itself, and those that were
+// built with the control plane: this machine's kubectl, if it has one, is of
+// any version.
 func (w *environment) bin(name string) (string, bool) {
 	if filepath.Base(name) != name {
 		return "", false

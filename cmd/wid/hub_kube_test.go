@@ -30,8 +30,10 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubEnvironment is a hub and a cluster that are real API servers, on which the commands install everything. The programs of the Deployments run
-// in this process. Tests of a hub that exists take regtest.New, whose clusters all tests share.
+// hubEnvironment is a hub and a cluster that are real API servers, on which the
+// commands install everything. The programs of the Deployments run in this
+// process. Tests of a hub that exists take regtest.New, whose clusters all
+// tests share.
 type hubEnvironment struct {
 	t              *testing.T
 	cluster        *kubetest.Cluster // the hub
@@ -49,7 +51,8 @@ func newHubEnvironment(t *testing.T, controllers ...string) *hubEnvironment {
 	if len(controllers) > 0 {
 		managed.ControllerManager(t, controllers...)
 	}
-	w := &hubEnvironment{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(), onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
+	w := &hubEnvironment{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(),
+		onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
 		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
@@ -82,7 +85,8 @@ func (w *hubEnvironment) as(c client.Client, config *rest.Config, namespace, nam
 // run runs a manager in place of a Deployment.
 func (w *hubEnvironment) run(config *rest.Config, setUp func(mgr ctrl.Manager) error) (stop func()) {
 	w.t.Helper()
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(config,
+		ctrl.Options{Scheme: w.hub.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err == nil {
 		err = setUp(mgr)
 	}
@@ -90,7 +94,8 @@ func (w *hubEnvironment) run(config *rest.Config, setUp func(mgr ctrl.Manager) e
 	return regtest.RunManager(w.t, mgr)
 }
 
-// runHub runs the hub program. A person approves the requests of clusters that no bootstrap group makes.
+// runHub runs the hub program. A person approves the requests of clusters that
+// no bootstrap group makes.
 func (w *hubEnvironment) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
 	return w.run(w.as(w.hub, w.hubConfig, ocm.HubNamespace, ocm.HubServiceAccount), func(mgr ctrl.Manager) error {
 		options.Client, options.Recorder = mgr.GetClient(), mgr.GetEventRecorder("hub")
@@ -120,7 +125,8 @@ func (w *hubEnvironment) runAgent(cluster string) (stop func()) {
 	})
 }
 
-// runKubelet reports the replicas of all Deployments of both clusters as available.
+// runKubelet reports the replicas of all Deployments of both clusters as
+// available.
 func (w *hubEnvironment) runKubelet() {
 	w.t.Helper()
 	ctx, clusters := w.t.Context(), []client.Client{w.hub, w.managed}
@@ -135,7 +141,8 @@ func (w *hubEnvironment) runKubelet() {
 				_ = c.List(ctx, &list) // or at the next tick
 				for _, d := range list.Items {
 					if n := *d.Spec.Replicas; d.Status.ObservedGeneration < d.Generation {
-						d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+						d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
+							ReadyReplicas: n, AvailableReplicas: n}
 						_ = c.Status().Update(ctx, &d) // or at the next tick
 					}
 				}
@@ -159,7 +166,8 @@ func (w *hubEnvironment) until(what string, done func() bool) {
 	regtest.Eventually(w.t, what, done)
 }
 
-// documented is a section of a page. Its commands run word for word and in their order.
+// documented is a section of a page. Its commands run word for word and in
+// their order.
 type documented struct {
 	*hubEnvironment
 	programs *environment
@@ -179,7 +187,8 @@ func (w *hubEnvironment) document(section document.Page, more ...document.Page) 
 // try runs a command of the page, and returns all that it prints.
 func (d *documented) try(command string, env ...string) result {
 	d.t.Helper()
-	return d.programs.exec(d.t, "", append(env, "KUBECONFIG="+os.Getenv("KUBECONFIG")), "bash", "-euo", "pipefail", "-c", command)
+	return d.programs.exec(d.t, "", append(env, "KUBECONFIG="+os.Getenv("KUBECONFIG")), "bash", "-euo", "pipefail",
+		"-c", command)
 }
 
 // next runs the next command, which begins so, and returns what it prints.
@@ -204,7 +213,8 @@ func (d *documented) expectAllTried() {
 	}
 }
 
-// joinVariables returns the variables of the documented wid join, from the line that wid hub init or wid hub token has printed.
+// joinVariables returns the variables of the documented wid join, from the line
+// that wid hub init or wid hub token has printed.
 func joinVariables(t *testing.T, printed string) []string {
 	t.Helper()
 	_, line, _ := strings.Cut(printed, "\nwid join ")

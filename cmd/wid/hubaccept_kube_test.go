@@ -38,7 +38,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// acceptEnvironment is the hub that the tests share. Each case has a cluster of its own.
+// acceptEnvironment is the hub that the tests share. Each case has a cluster of
+// its own.
 type acceptEnvironment struct{ *regtest.Environment }
 
 // ofTests labels what a test creates, and deletes at its end.
@@ -50,7 +51,8 @@ func newAcceptEnvironment(t *testing.T) *acceptEnvironment {
 	w := &acceptEnvironment{regtest.NewWith(t, hub, hub)} // no cluster is managed
 	t.Setenv("KUBECONFIG", w.Hub.Kubeconfig(t))
 	t.Cleanup(func() {
-		for _, o := range []client.Object{&ocm.ManagedCluster{}, &rbacv1.ClusterRole{}, &certificatesv1.CertificateSigningRequest{}} {
+		for _, o := range []client.Object{&ocm.ManagedCluster{}, &rbacv1.ClusterRole{},
+			&certificatesv1.CertificateSigningRequest{}} {
 			if err := w.Admin.DeleteAllOf(context.WithoutCancel(t.Context()), o, ofTests); err != nil {
 				t.Error(err)
 			}
@@ -59,8 +61,9 @@ func newAcceptEnvironment(t *testing.T) *acceptEnvironment {
 	return w
 }
 
-// cluster returns the name of a new cluster that waits for acceptance. It claims an ARN unless that is "". A hub
-// with both auth types has read the claim.
+// cluster returns the name of a new cluster that waits for acceptance. It
+// claims an ARN unless that is "". A hub with both auth types has read the
+// claim.
 func (w *acceptEnvironment) cluster(t *testing.T, arn string, change ...func(*ocm.ManagedCluster)) string {
 	t.Helper()
 	claim := registration.Claim{AuthType: registration.AuthTypeCSR}
@@ -88,11 +91,14 @@ func (w *acceptEnvironment) newCluster(t *testing.T, change ...func(*ocm.Managed
 	return cluster
 }
 
-// runHub runs the hub program's parts that register by certificates, with its Events.
+// runHub runs the hub program's parts that register by certificates, with its
+// Events.
 func (w *acceptEnvironment) runHub() {
 	w.Hub.ControllerManager(w.T, "csrsigning")
 	w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
-		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("wid-hub"),
+		driver,
+			err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+			Events:         mgr.GetEventRecorder("wid-hub"),
 			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup}})
 		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR}, err
 	})
@@ -101,7 +107,8 @@ func (w *acceptEnvironment) runHub() {
 // login has wid use the credentials of a user.
 func login(t *testing.T, config *rest.Config) {
 	t.Helper()
-	t.Setenv("KUBECONFIG", writeFile(t, "kubeconfig", kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, "")))
+	t.Setenv("KUBECONFIG",
+		writeFile(t, "kubeconfig", kubeconfigOf(t, config.Host, config.CAData, config.CertData, config.KeyData, "")))
 }
 
 // statusOf returns the clusters that status lists.
@@ -129,7 +136,8 @@ func (w *acceptEnvironment) isApproved(t *testing.T, request string) bool {
 	return len(csr.Status.Conditions) > 0
 }
 
-// The command that a refusal prints approves the request that the reader picks from its lines.
+// The command that a refusal prints approves the request that the reader picks
+// from its lines.
 func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
 	w := newAcceptEnvironment(t)
 	user := w.As("system:bootstrap:abcdef", registration.BootstrapGroup)
@@ -141,7 +149,8 @@ func TestHubAcceptRunsTheCommandThatItPrints(t *testing.T) {
 	}
 	for _, r := range regtest.RequestsOf(t, w.Admin, cluster) {
 		request, parseErr := csr.Parse(&r)
-		if parseErr != nil || !strings.Contains(err.Error(), fmt.Sprintf("request %q: agent \"stable\" with key %.8s", r.Name, request.Key)) {
+		if parseErr != nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("request %q: agent \"stable\" with key %.8s", r.Name, request.Key)) {
 			t.Errorf("%v, %v", err, parseErr)
 		}
 	}
@@ -184,7 +193,8 @@ func TestHubAcceptNamesTheRights(t *testing.T) {
 	rule := func(verb, group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 	}
-	patch, accept := rule("patch", ocm.GroupVersion.Group, "managedclusters"), rule("update", ocm.GroupVersion.Group, "managedclusters/accept")
+	patch, accept := rule("patch", ocm.GroupVersion.Group, "managedclusters"),
+		rule("update", ocm.GroupVersion.Group, "managedclusters/accept")
 	for name, row := range map[string]struct {
 		deny  bool
 		has   []rbacv1.PolicyRule
@@ -197,9 +207,10 @@ func TestHubAcceptNamesTheRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := w.cluster(t, "", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = row.deny })
-			login(t, w.Hub.User(t, cluster, "", append([]rbacv1.PolicyRule{rule("get", ocm.GroupVersion.Group, "managedclusters"),
-				rule("patch", ocm.GroupVersion.Group, "managedclusters/status"), rule("get", rbacv1.GroupName, "clusterroles"),
-				rule("list", "certificates.k8s.io", "certificatesigningrequests")}, row.has...)...))
+			login(t,
+				w.Hub.User(t, cluster, "", append([]rbacv1.PolicyRule{rule("get", ocm.GroupVersion.Group, "managedclusters"),
+					rule("patch", ocm.GroupVersion.Group, "managedclusters/status"), rule("get", rbacv1.GroupName, "clusterroles"),
+					rule("list", "certificates.k8s.io", "certificatesigningrequests")}, row.has...)...))
 			args := []string{"hub", "accept", "--clusters=" + cluster, "--claim=none"}
 			if row.deny {
 				args = []string{"hub", "deny", "--clusters=" + cluster}
@@ -222,21 +233,26 @@ func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
 	name := w.cluster(t, "")
 	w.SetAccepted(name, true)
 	cluster := w.Cluster(name)
-	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted, LastTransitionTime: metav1.Now()}}
+	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue,
+		Reason: ocm.ReasonHubAccepted, LastTransitionTime: metav1.Now()}}
 	regtest.Must(t, w.Admin.Status().Update(t.Context(), cluster))
 	const open = "denied; the hub has not acted yet, the cluster still has access"
 	if out := must(t, "hub", "deny", "--clusters="+name); !strings.Contains(out, open) {
 		t.Errorf("without a hub program deny says %s", out)
 	}
-	fails(t, cli.ExitUnavailable, "gave up waiting for the hub program to take away the access", "hub", "deny", "--clusters="+name, "--wait", "--timeout=1s")
+	fails(t, cli.ExitUnavailable, "gave up waiting for the hub program to take away the access", "hub", "deny",
+		"--clusters="+name, "--wait", "--timeout=1s")
 	w.runHub()
 	decided := func(reason string) { // by a hub that may be faster than wid
-		regtest.Eventually(t, "the hub says "+reason, func() bool { return w.Reason(name, ocm.ConditionHubAccepted) == reason })
+		regtest.Eventually(t, "the hub says "+reason, func() bool {
+			return w.Reason(name, ocm.ConditionHubAccepted) == reason
+		})
 	}
 	decided("False/HubClusterAdminDenied")
 	w.SetAccepted(name, true)
 	decided("True/HubClusterAdminAccepted")
-	if out := must(t, "hub", "deny", "--clusters="+name, "--wait"); !strings.Contains(out, "has taken away its access") || !strings.Contains(out, "until it expires") ||
+	if out := must(t, "hub", "deny", "--clusters="+name, "--wait"); !strings.Contains(out, "has taken away its access") ||
+		!strings.Contains(out, "until it expires") ||
 		w.Reason(name, ocm.ConditionHubAccepted) != "False/HubClusterAdminDenied" {
 		t.Errorf("deny --wait says %s", out)
 	}
@@ -251,9 +267,12 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	name := regtest.Ask(t, w.Admin, w.As(user, registration.BootstrapGroup), cluster, "agent1")
 	uid, now := regtest.RequestsOf(t, w.Admin, cluster)[0].UID, time.Now()
 	event := func(reason, note string, at time.Duration, change func(*eventsv1.Event)) {
-		e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "refusal-", Namespace: "default"}, EventTime: metav1.NewMicroTime(now.Add(at)),
-			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: ocm.ActionApprove, Reason: reason, Note: note, Type: "Warning",
-			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1", Name: name, UID: uid}}
+		e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "refusal-", Namespace: "default"},
+			EventTime:           metav1.NewMicroTime(now.Add(at)),
+			ReportingController: "wid-hub", ReportingInstance: "wid-hub-0", Action: ocm.ActionApprove, Reason: reason,
+			Note: note, Type: "Warning",
+			Regarding: corev1.ObjectReference{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1",
+				Name: name, UID: uid}}
 		change(e)
 		regtest.Must(t, w.Admin.Create(t.Context(), e))
 	}
@@ -266,7 +285,9 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	event("Other", "of another program", 0, func(e *eventsv1.Event) { e.Action = "Watch" })
 	event("Other", "of another object", 0, func(e *eventsv1.Event) { e.Regarding.Kind = "Node" })
 	event("Other", "of a deleted request of the name", 0, func(e *eventsv1.Event) { e.Regarding.UID = "deleted" })
-	if got, want := pendingOf(t, cluster), []hubcmd.AgentRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(got, want) {
+	if got, want := pendingOf(t, cluster),
+		[]hubcmd.AgentRequest{{Name: name, User: user, Reason: "SeveralRequests", Message: "two lines [31m"}}; !slices.Equal(
+		got, want) {
 		t.Errorf("status shows %+v", got)
 	}
 	if out := must(t, "hub", "status", "--clusters="+cluster); !strings.Contains(out, " 1 (SeveralRequests) ") {
@@ -275,16 +296,20 @@ func TestHubStatusShowsTheNewestRefusal(t *testing.T) {
 	rule := func(group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"list"}}
 	}
-	login(t, w.Hub.User(t, "looker", "", rule(ocm.GroupVersion.Group, "managedclusters"), rule(rbacv1.GroupName, "clusterroles"), rule("certificates.k8s.io", "certificatesigningrequests")))
+	login(t, w.Hub.User(t, "looker", "", rule(ocm.GroupVersion.Group, "managedclusters"),
+		rule(rbacv1.GroupName, "clusterroles"), rule("certificates.k8s.io", "certificatesigningrequests")))
 	if got, want := pendingOf(t, cluster), []hubcmd.AgentRequest{{Name: name, User: user}}; !slices.Equal(got, want) {
 		t.Errorf("without the right to list Events, status shows %+v", got)
 	}
 }
 
-// requestOfSize returns the request of a cluster's agent. Text before the PEM block counts for nothing.
-func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, size int) *certificatesv1.CertificateSigningRequest {
+// requestOfSize returns the request of a cluster's agent. Text before the PEM
+// block counts for nothing.
+func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string,
+	size int) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"), Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
+	subject := pkix.Name{CommonName: registration.AgentUser(cluster, "agent1"),
+		Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	regtest.Must(t, err)
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
@@ -296,7 +321,8 @@ func requestOfSize(t *testing.T, key *ecdsa.PrivateKey, cluster, name string, si
 	}
 }
 
-// Objects of other users are many and large, and the command reads a bounded part of an answer.
+// Objects of other users are many and large, and the command reads a bounded
+// part of an answer.
 func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 	w := newAcceptEnvironment(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -306,13 +332,15 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 		name := fmt.Sprintf("filled-%d", i)
 		meta := metav1.ObjectMeta{Name: name, Labels: ofTests, Annotations: map[string]string{"x": strings.Repeat("x", size)}}
 		denied, role := &ocm.ManagedCluster{ObjectMeta: meta}, &rbacv1.ClusterRole{ObjectMeta: meta}
-		role.Name, role.Labels = registration.ClusterRoleName(name), map[string]string{"test": ofTests["test"], ocm.ClusterNameLabel: name}
+		role.Name, role.Labels = registration.ClusterRoleName(name),
+			map[string]string{"test": ofTests["test"], ocm.ClusterNameLabel: name}
 		request := requestOfSize(t, key, "filled-0", name, size*2/3) // base64 counts
 		request.Labels["test"] = ofTests["test"]
 		regtest.Must(t, errors.Join(w.Admin.Create(t.Context(), denied), w.Admin.Create(t.Context(), request)))
 		registration.PublishClaim(role, denied, registration.Claim{AuthType: registration.AuthTypeCSR})
 		regtest.Must(t, w.Admin.Create(t.Context(), role))
-		denied.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
+		denied.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
 		regtest.Must(t, w.Admin.Status().Update(t.Context(), denied))
 	}
 	clusters, requests := 0, 0
@@ -328,8 +356,10 @@ func TestHubCommandsOnAHubThatBootstrapUsersFilled(t *testing.T) {
 	if out := must(t, "hub", "cleanup", "--older-than=0", "--dry-run"); strings.Count(out, `cluster "filled-`) != objects {
 		t.Errorf("cleanup says %s", out)
 	}
-	large := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "large", Labels: ofTests}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true,
-		ManagedClusterClientConfigs: slices.Repeat([]ocm.ClientConfig{{URL: "https://x", CABundle: bytes.Repeat([]byte("x"), 48<<10)}}, 16)}}
+	large := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "large", Labels: ofTests},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true,
+			ManagedClusterClientConfigs: slices.Repeat(
+				[]ocm.ClientConfig{{URL: "https://x", CABundle: bytes.Repeat([]byte("x"), 48<<10)}}, 16)}}
 	regtest.Must(t, w.Admin.Create(t.Context(), large))
 	if out := must(t, "hub", "deny", "--clusters=large"); !strings.Contains(out, `"large" denied`) {
 		t.Errorf("deny says %s", out)

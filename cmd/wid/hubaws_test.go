@@ -30,10 +30,11 @@ func TestHubPoliciesPrints(t *testing.T) {
 		args       []string
 		has, lacks string
 	}{
-		"hub":        {nil, "eks:CreateAccessEntry", "klusterlet"},
-		"mixed hub":  {[]string{"--registration-auth=csr,aws-irsa"}, "iam:CreateRole", "eks:CreateAccessEntry"},
-		"agent":      {[]string{"--eks-managed-cluster-arn=" + eksManaged}, ":klusterlet-registration-sa", "iam:CreateRole"},
-		"klusterlet": {[]string{"--eks-managed-cluster-arn=" + eksManaged, "--klusterlet-name=mine"}, ":mine-work-sa", ":klusterlet-"},
+		"hub":       {nil, "eks:CreateAccessEntry", "klusterlet"},
+		"mixed hub": {[]string{"--registration-auth=csr,aws-irsa"}, "iam:CreateRole", "eks:CreateAccessEntry"},
+		"agent":     {[]string{"--eks-managed-cluster-arn=" + eksManaged}, ":klusterlet-registration-sa", "iam:CreateRole"},
+		"klusterlet": {[]string{"--eks-managed-cluster-arn=" + eksManaged, "--klusterlet-name=mine"}, ":mine-work-sa",
+			":klusterlet-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := must(t, append([]string{"hub", "policies", "--eks-hub-cluster-arn=" + eksHub, eksIssuer}, tc.args...)...)
@@ -44,7 +45,8 @@ func TestHubPoliciesPrints(t *testing.T) {
 	}
 }
 
-// docs/registration.md has each right that the printed roles have, and each ServiceAccount that they trust.
+// docs/registration.md has each right that the printed roles have, and each
+// ServiceAccount that they trust.
 func TestDocumentedPolicies(t *testing.T) {
 	page := document.Read(t, "docs/registration.md").Section("Least permissions")
 	var rights, trust [][]string
@@ -65,8 +67,8 @@ func TestDocumentedPolicies(t *testing.T) {
 			issuer := strings.TrimPrefix(args[len(args)-1], "https://")
 			equals := s.Condition["StringEquals"]
 			subjects = append(subjects, equals[issuer+":sub"])
-			if s.Effect != "Allow" || !strings.HasSuffix(s.Principal.Federated, ":oidc-provider/"+issuer) || len(s.Condition) != 1 ||
-				len(equals) != 2 || equals[issuer+":aud"] != "sts.amazonaws.com" ||
+			if s.Effect != "Allow" || !strings.HasSuffix(s.Principal.Federated, ":oidc-provider/"+issuer) ||
+				len(s.Condition) != 1 || len(equals) != 2 || equals[issuer+":aud"] != "sts.amazonaws.com" ||
 				!slices.Equal(s.actions(), []string{"sts:AssumeRoleWithWebIdentity"}) {
 				t.Errorf("%s has the trust policy %+v", role.Name, s)
 			}
@@ -101,7 +103,8 @@ func (s statement) actions() (actions []string) {
 
 func quote(names ...string) string { return "`" + strings.Join(names, "`, `") + "`" }
 
-// The lines in docs/wid.md that create a role read keys that wid hub policies prints.
+// The lines in docs/wid.md that create a role read keys that wid hub policies
+// prints.
 func TestDocumentedKeysOfARole(t *testing.T) {
 	var printed map[string]any
 	out := must(t, "hub", "policies", "--eks-hub-cluster-arn="+eksHub, "--eks-managed-cluster-arn="+eksManaged, eksIssuer)
@@ -125,7 +128,8 @@ func TestHubPoliciesVerifies(t *testing.T) {
 	login := w.logins(t)
 	args := []string{"hub", "policies", "--eks-hub-cluster-arn=" + eksHub, eksIssuer}
 	verify := func() result { return w.exec(t, "", login, "wid", append(args, "--verify")...) }
-	if r := verify(); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "NoSuchEntity") || !strings.Contains(r.stderr, "create it") {
+	if r := verify(); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "NoSuchEntity") ||
+		!strings.Contains(r.stderr, "create it") {
 		t.Errorf("no role: %+v", r)
 	}
 	var role struct {
@@ -136,7 +140,8 @@ func TestHubPoliciesVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, key := w.cloud.AWS().AddUser(account, "admin")
-	admin := iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, key, "")})
+	admin := iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(),
+		Credentials: credentials.NewStaticCredentialsProvider(id, key, "")})
 	trust, access := string(role.TrustPolicy), string(role.AccessPolicy)
 	_, err := admin.CreateRole(t.Context(), &iam.CreateRoleInput{RoleName: &role.Name, AssumeRolePolicyDocument: &trust,
 		Tags: []iamtypes.Tag{{Key: sdk.String("team"), Value: sdk.String("a")}}})
@@ -146,13 +151,15 @@ func TestHubPoliciesVerifies(t *testing.T) {
 	if r := verify(); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "inline policy") {
 		t.Errorf("no access policy: %+v", r)
 	}
-	if _, err := admin.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &role.Name, PolicyName: &role.Name, PolicyDocument: &access}); err != nil {
+	if _, err := admin.PutRolePolicy(t.Context(),
+		&iam.PutRolePolicyInput{RoleName: &role.Name, PolicyName: &role.Name, PolicyDocument: &access}); err != nil {
 		t.Fatal(err)
 	}
 	if r := verify(); r.code != 0 || !strings.Contains(r.stdout, creatorRole) {
 		t.Errorf("as printed: %+v", r)
 	}
-	if r := w.exec(t, "", []string{"AWS_PROFILE=typo"}, "wid", append(args, "--verify")...); r.code == 0 || strings.Contains(r.stderr, "create it") {
+	if r := w.exec(t, "", []string{"AWS_PROFILE=typo"}, "wid", append(args, "--verify")...); r.code == 0 ||
+		strings.Contains(r.stderr, "create it") {
 		t.Errorf("no login: %+v", r)
 	}
 }

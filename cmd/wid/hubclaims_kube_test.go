@@ -38,7 +38,8 @@ func (ownDriver) Approves(context.Context, *ocm.ManagedCluster, string) (bool, e
 func (ownDriver) Grant(context.Context, string, string) (time.Duration, error) { return 0, nil }
 func (ownDriver) Revoke(context.Context, string, string) error                 { return nil }
 
-// awsAlone is the driver of wid-hub --registration-auth aws-irsa. No call of AWS succeeds.
+// awsAlone is the driver of wid-hub --registration-auth aws-irsa. No call of
+// AWS succeeds.
 func awsAlone(t *testing.T) registration.HubDriver {
 	t.Helper()
 	config := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String("http://127.0.0.1:1")}
@@ -52,7 +53,8 @@ func annotatedWith(annotations map[string]string) func(*ocm.ManagedCluster) {
 	return func(c *ocm.ManagedCluster) { c.Annotations = annotations }
 }
 
-// The commands show what the drivers of the hub read, and the auth type that the hub grants.
+// The commands show what the drivers of the hub read, and the auth type that
+// the hub grants.
 func TestCommandsShowTheClaimThatTheHubGrants(t *testing.T) {
 	w := newAcceptEnvironment(t)
 	for name, row := range map[string]struct {
@@ -64,7 +66,8 @@ func TestCommandsShowTheClaimThatTheHubGrants(t *testing.T) {
 	}{
 		"aws-irsa alone": {awsAlone(t), "", map[string]string{awsirsa.ARNAnnotation: eksManaged},
 			`auth type "aws-irsa", claim "` + eksManaged + `"`, eksManaged},
-		"a driver of one's own": {ownDriver{}, "", map[string]string{ownAnnotation: "4711", awsirsa.ARNAnnotation: eksManaged},
+		"a driver of one's own": {ownDriver{}, "",
+			map[string]string{ownAnnotation: "4711", awsirsa.ARNAnnotation: eksManaged},
 			`auth type "example", claim "serial:4711"`, "serial:4711"},
 		"a default driver of one's own": {ownDriver{}, "example", nil, `auth type "example"`, ""},
 	} {
@@ -119,7 +122,8 @@ func TestCommandsShowTheRefusalOfTheHub(t *testing.T) {
 	}
 }
 
-// A bootstrap user changes the claim while no hub program runs. Nobody has read the new one.
+// A bootstrap user changes the claim while no hub program runs. Nobody has read
+// the new one.
 func TestHubAcceptRefusesAClaimThatTheHubHasNotRead(t *testing.T) {
 	w := newAcceptEnvironment(t)
 	stop := w.RunHub(func(ctrl.Manager) (hub.Options, error) {

@@ -31,10 +31,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// hubHeading is the section of docs/wid.md whose commands TestDocumentedHub runs, word for word.
+// hubHeading is the section of docs/wid.md whose commands TestDocumentedHub
+// runs, word for word.
 const hubHeading = "Clusters of a hub"
 
-// All pages about a hub work as they are written, one after the other on the same two clusters. Each one but the last leaves nothing.
+// All pages about a hub work as they are written, one after the other on the
+// same two clusters. Each one but the last leaves nothing.
 func TestDocumentedHub(t *testing.T) {
 	w := newHubEnvironment(t, "namespace")
 	w.runKubelet()
@@ -73,14 +75,17 @@ func (w *hubEnvironment) objects() (names []string) {
 	return names
 }
 
-// installUpgradeRemove follows docs/registration.md and docs/registration-operate.md. Nothing is left.
+// installUpgradeRemove follows docs/registration.md and
+// docs/registration-operate.md. Nothing is left.
 func (w *hubEnvironment) installUpgradeRemove() {
 	joining := document.Read(w.t, "docs/registration.md")
-	d := w.document(joining.Section("Join a cluster"), document.Read(w.t, "docs/registration-operate.md").Section("Upgrade, back up, remove"))
+	d := w.document(joining.Section("Join a cluster"),
+		document.Read(w.t, "docs/registration-operate.md").Section("Upgrade, back up, remove"))
 	before := w.objects()
 	variables := joinVariables(w.t, d.next("wid hub init"))
 	stopHub := w.runHub(hub.Options{})
-	if r := d.try(joining.Section("With kustomize").Block("sh", "wid join")+"\nkubectl --kubeconfig kubeconfig auth whoami -o jsonpath='{.status.userInfo.groups}'", variables...); r.code != 0 ||
+	if r := d.try(joining.Section("With kustomize").Block("sh", "wid join")+
+		"\nkubectl --kubeconfig kubeconfig auth whoami -o jsonpath='{.status.userInfo.groups}'", variables...); r.code != 0 ||
 		!strings.Contains(r.stdout, registration.BootstrapGroup) {
 		w.t.Errorf("the kubeconfig of the overlay: %+v", r)
 	}
@@ -89,7 +94,8 @@ func (w *hubEnvironment) installUpgradeRemove() {
 	d.next("wid hub accept")
 
 	d.next("wid hub init")
-	if out := d.next("wid join"); !strings.Contains(out, `The agent of cluster "cluster1" has the image "registry.example/wid-agent:v2"`) {
+	if out := d.next("wid join"); !strings.Contains(out,
+		`The agent of cluster "cluster1" has the image "registry.example/wid-agent:v2"`) {
 		w.t.Errorf("join says %s", out)
 	}
 	for range 2 { // back up
@@ -107,7 +113,8 @@ func (w *hubEnvironment) installUpgradeRemove() {
 	w.runAgent("cluster1")
 	w.until("the restored cluster is available", func() bool {
 		all := statusOf(w.t, w.onHub)
-		return len(all) == 1 && all[0].Accepted && all[0].Joined == "True" && all[0].Available == "True" && all[0].Condition == "True"
+		return len(all) == 1 && all[0].Accepted && all[0].Joined == "True" && all[0].Available == "True" &&
+			all[0].Condition == "True"
 	})
 	if now := w.recordOf("cluster1")[ocm.AgentAnnotation]; recorded == "" || now != recorded {
 		w.t.Errorf("the agent %q was recorded, and %q is after the restore", recorded, now)
@@ -130,7 +137,8 @@ func (w *hubEnvironment) recordOf(cluster string) map[string]string {
 	return role.Annotations
 }
 
-// lose deletes what the hub knows of a cluster. Neither its finalizers nor the hub program revoke anything, as if etcd were lost.
+// lose deletes what the hub knows of a cluster. Neither its finalizers nor the
+// hub program revoke anything, as if etcd were lost.
 func (w *hubEnvironment) lose(cluster string) {
 	w.t.Helper()
 	ctx, labelled := w.t.Context(), client.MatchingLabels{ocm.ClusterNameLabel: cluster}
@@ -144,10 +152,15 @@ func (w *hubEnvironment) lose(cluster string) {
 	for i := range roles.Items {
 		all = append(all, &roles.Items[i])
 	}
-	for _, o := range append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
+	for _, o := range append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}},
+		&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
 		regtest.Must(w.t, client.IgnoreNotFound(w.hub.Delete(ctx, o)))
-		regtest.Must(w.t, client.IgnoreNotFound(w.hub.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
-		w.until(o.GetName()+" is gone", func() bool { return apierrors.IsNotFound(w.hub.Get(ctx, client.ObjectKeyFromObject(o), o)) })
+		regtest.Must(w.t,
+			client.IgnoreNotFound(w.hub.Patch(ctx, o,
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		w.until(o.GetName()+" is gone", func() bool {
+			return apierrors.IsNotFound(w.hub.Get(ctx, client.ObjectKeyFromObject(o), o))
+		})
 	}
 	regtest.Must(w.t, w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRoleBinding{}, labelled))
 	regtest.Must(w.t, w.hub.DeleteAllOf(ctx, &rbacv1.ClusterRole{}, labelled))
@@ -157,7 +170,8 @@ func minus(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
-// joinAndLeave follows docs/wid.md, with the mistakes that are possible at each step.
+// joinAndLeave follows docs/wid.md, with the mistakes that are possible at each
+// step.
 func (w *hubEnvironment) joinAndLeave() {
 	t := w.t
 	d := w.document(document.Read(t, "docs/wid.md").Section(hubHeading))
@@ -173,11 +187,13 @@ func (w *hubEnvironment) joinAndLeave() {
 	}
 	fails(t, cli.ExitMisconfigured, `no ManagedCluster "managed-0"`, "hub", "accept", w.onHub, "--clusters=managed-0")
 	fails(t, cli.ExitMisconfigured, "wid hub status lists the clusters", "hub", "deny", w.onHub, "--clusters=managed-0")
-	fails(t, cli.ExitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0", "--wait", "--timeout=1s")
+	fails(t, cli.ExitUnavailable, "gave up waiting for the agent", "hub", "accept", w.onHub, "--clusters=managed-0",
+		"--wait", "--timeout=1s")
 	w.leaveAHubThatIsGone()
-	join := []string{"join", w.onOther, "--hub-token=" + token, "--hub-apiserver=" + address[len("HUB="):], "--ca-cert-hash=" + pin[len("PIN="):],
-		"--cluster-name=managed-0", "--image=registry.example/wid-agent:v1"}
-	if out := d.next("wid join", variables...); !strings.Contains(out, "wid hub accept --clusters managed-0 --context HUB") || strings.Contains(out, token) {
+	join := []string{"join", w.onOther, "--hub-token=" + token, "--hub-apiserver=" + address[len("HUB="):],
+		"--ca-cert-hash=" + pin[len("PIN="):], "--cluster-name=managed-0", "--image=registry.example/wid-agent:v1"}
+	if out := d.next("wid join", variables...); !strings.Contains(out,
+		"wid hub accept --clusters managed-0 --context HUB") || strings.Contains(out, token) {
 		t.Errorf("join says %s", out)
 	}
 	w.checkPodSecurity(w.managed, append(join, "--reveal")...)
@@ -185,7 +201,8 @@ func (w *hubEnvironment) joinAndLeave() {
 	join = append(join, "--apply")
 	givesUp := func(timeout string) bool {
 		_, err := wid(t, "", append(join, "--wait", "--timeout="+timeout)...)
-		return cli.ExitCode(t.Context(), err) == cli.ExitUnavailable && strings.Contains(err.Error(), "gave up waiting for the hub to let cluster")
+		return cli.ExitCode(t.Context(), err) == cli.ExitUnavailable &&
+			strings.Contains(err.Error(), "gave up waiting for the hub to let cluster")
 	}
 	if !givesUp("2s") && !givesUp("20s") { // a busy machine needs more time before it waits
 		t.Error("join does not wait for the hub")
@@ -199,7 +216,8 @@ func (w *hubEnvironment) joinAndLeave() {
 	if s := statusOf(t, w.onHub)[0]; s.Name != "managed-0" || s.AuthType != "csr" || s.Accepted || s.Joined != "" {
 		t.Errorf("status is %+v", s)
 	}
-	if out := d.next("wid hub accept"); !strings.Contains(out, `of user "system:bootstrap:`) || !strings.Contains(out, `cluster "managed-0" has joined`) {
+	if out := d.next("wid hub accept"); !strings.Contains(out, `of user "system:bootstrap:`) ||
+		!strings.Contains(out, `cluster "managed-0" has joined`) {
 		t.Errorf("accept says %s", out)
 	}
 	must(t, append(join, "--wait")...)
@@ -207,10 +225,13 @@ func (w *hubEnvironment) joinAndLeave() {
 		t.Errorf("join says %s", out)
 	}
 	w.until("the cluster is available", func() bool { return statusOf(t, w.onHub)[0].Available == "True" })
-	if fields := strings.Join(strings.Fields(d.next("wid hub status")), " "); !strings.Contains(fields, "managed-0 csr true True True ") || !strings.HasSuffix(fields, " 0 -") {
+	if fields := strings.Join(strings.Fields(d.next("wid hub status")), " "); !strings.Contains(fields,
+		"managed-0 csr true True True ") || !strings.HasSuffix(fields, " 0 -") {
 		t.Errorf("status is\n%s", fields)
 	}
-	if out := d.next("wid hub token"); !strings.Contains(out, pin[len("PIN="):]+" --cluster-name managed-1 --image registry.example/wid-agent:v1 --context CLUSTER_CONTEXT --apply") {
+	if out := d.next("wid hub token"); !strings.Contains(out,
+		pin[len(
+			"PIN="):]+" --cluster-name managed-1 --image registry.example/wid-agent:v1 --context CLUSTER_CONTEXT --apply") {
 		t.Errorf("token says %s", out)
 	}
 	const another = `registered as "managed-0", not as "managed-1"`
@@ -219,12 +240,17 @@ func (w *hubEnvironment) joinAndLeave() {
 	if out := d.next("wid unjoin"); !strings.Contains(out, "withdrawn") || !strings.Contains(out, "Secret") {
 		t.Errorf("unjoin says %s", out)
 	}
-	w.until("the hub takes away the access", func() bool { s := statusOf(t, w.onHub)[0]; return !s.Accepted && s.Reason == ocm.ReasonHubDenied })
+	w.until("the hub takes away the access", func() bool {
+		s := statusOf(t, w.onHub)[0]
+		return !s.Accepted && s.Reason == ocm.ReasonHubDenied
+	})
 	if out := d.next("wid hub cleanup"); strings.TrimSpace(out) != "none denied for 1h" {
 		t.Errorf("cleanup says %s", out)
 	}
-	for name, object := range map[string]client.Object{ocm.HubKubeconfigSecret: &corev1.Secret{}, agent.DefaultBootstrapSecret: &corev1.Secret{}, ocm.AgentName: &appsv1.Deployment{}} {
-		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, object); !apierrors.IsNotFound(err) {
+	for name, object := range map[string]client.Object{ocm.HubKubeconfigSecret: &corev1.Secret{},
+		agent.DefaultBootstrapSecret: &corev1.Secret{}, ocm.AgentName: &appsv1.Deployment{}} {
+		if err := w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name},
+			object); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s: %v", object, name, err)
 		}
 	}
@@ -249,7 +275,8 @@ func (w *hubEnvironment) purge() {
 	}
 	out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--purge")
 	for _, want := range []string{"wid hub deny --clusters managed-0", `Namespace "open-cluster-management-agent" deleted`,
-		`Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`, `Secret "open-cluster-management-agent-addon/search-hub-kubeconfig" deleted`} {
+		`Role "open-cluster-management-agent-addon/registration-agent-addon" deleted`,
+		`Secret "open-cluster-management-agent-addon/search-hub-kubeconfig" deleted`} {
 		if !strings.Contains(out, want) {
 			w.t.Errorf("unjoin says no %s: %s", want, out)
 		}
@@ -259,7 +286,8 @@ func (w *hubEnvironment) purge() {
 	}
 }
 
-// checkPodSecurity creates a pod of a printed Deployment where the Restricted Pod Security Standard is enforced.
+// checkPodSecurity creates a pod of a printed Deployment where the Restricted
+// Pod Security Standard is enforced.
 func (w *hubEnvironment) checkPodSecurity(c client.Client, args ...string) {
 	w.t.Helper()
 	objects, err := manifests.Parse(must(w.t, args...))
@@ -272,7 +300,8 @@ func (w *hubEnvironment) checkPodSecurity(c client.Client, args ...string) {
 // checkRestricted creates a pod of a template where that standard is enforced.
 func checkRestricted(t *testing.T, c client.Client, namespace string, template corev1.PodTemplateSpec) {
 	t.Helper()
-	enforce := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
+	enforce := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
 	regtest.Must(t, c.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, enforce))
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = namespace, "pod"
@@ -286,7 +315,8 @@ func (w *hubEnvironment) checkFirstContact(bootstrapToken string) {
 	w.t.Helper()
 	ca := "--ca-file=" + writeFile(w.t, "ca.crt", string(w.hubConfig.CAData))
 	with := func(token, how string) []string {
-		return []string{"join", "--cluster-name=managed-0", "--image=x", "--hub-apiserver=" + w.hubConfig.Host, "--hub-token=" + token, how}
+		return []string{"join", "--cluster-name=managed-0", "--image=x", "--hub-apiserver=" + w.hubConfig.Host,
+			"--hub-token=" + token, how}
 	}
 	const namespace, allowed, stranger = "open-cluster-management", "agent-registration-bootstrap", "other"
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
@@ -313,16 +343,19 @@ func (w *hubEnvironment) leaveAHubThatIsGone() {
 	meta.Namespace = meta.Name
 	for _, meta.Name = range []string{agent.DefaultBootstrapSecret, ocm.HubKubeconfigSecret} {
 		kubeconfig := kubeconfigOf(w.t, "https://127.0.0.1:1", nil, nil, nil, "hunter2")
-		regtest.Must(w.t, w.managed.Create(w.t.Context(), &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}))
+		regtest.Must(w.t,
+			w.managed.Create(w.t.Context(),
+				&corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"kubeconfig": kubeconfig}}))
 	}
 	fails(w.t, cli.ExitUnavailable, "--force", "unjoin", w.onOther, "--cluster-name=managed-0")
-	if out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--force"); !strings.Contains(out, "wid hub deny --clusters managed-0") ||
-		strings.Count(out, "deleted") != 2 || strings.Contains(out, "hunter2") {
+	if out := must(w.t, "unjoin", w.onOther, "--cluster-name=managed-0", "--force"); !strings.Contains(out,
+		"wid hub deny --clusters managed-0") || strings.Count(out, "deleted") != 2 || strings.Contains(out, "hunter2") {
 		w.t.Errorf("unjoin says %s", out)
 	}
 }
 
-// joinThroughRelay follows docs/registration.md. Neither the page's last commands nor an uninstall leave anything of the relay.
+// joinThroughRelay follows docs/registration.md. Neither the page's last
+// commands nor an uninstall leave anything of the relay.
 func (w *hubEnvironment) joinThroughRelay() {
 	t := w.t
 	d := w.document(document.Read(t, "docs/registration.md").Section("Relay"))
@@ -344,7 +377,8 @@ func (w *hubEnvironment) joinThroughRelay() {
 	d.next("wid hub accept")
 	w.until("the cluster is available", func() bool { return statusOf(t, w.onHub)[0].Available == "True" })
 	own := &corev1.Secret{}
-	regtest.Must(t, w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own))
+	regtest.Must(t,
+		w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own))
 	used, err := regtest.CredentialOf(own)
 	if err != nil || used.Host != relay.Host {
 		t.Errorf("the agent uses %+v, %v", used, err)
@@ -373,7 +407,9 @@ func (w *hubEnvironment) joinThroughRelay() {
 	gone := func(c client.Client, namespace string) bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}))
 	}
-	w.until("the uninstall removes the relay", func() bool { return len(w.rolesOfRelay()) == 0 && gone(w.hub, ocm.RelayNamespace) })
+	w.until("the uninstall removes the relay", func() bool {
+		return len(w.rolesOfRelay()) == 0 && gone(w.hub, ocm.RelayNamespace)
+	})
 	w.until("the managed cluster is empty", func() bool { return gone(w.managed, agent.DefaultNamespace) })
 }
 

@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// initEnvironment is a hub on which wid hub init runs again and again. Its program does not run.
+// initEnvironment is a hub on which wid hub init runs again and again. Its
+// program does not run.
 type initEnvironment struct {
 	*kubetest.Cluster
 	admin client.Client
@@ -77,13 +78,15 @@ func apply(t *testing.T, manifests string) {
 
 // testKustomize applies equal manifests with kubectl first. No field conflicts.
 func (w *initEnvironment) testKustomize(t *testing.T) {
-	if out := must(t, "hub", "token"); !strings.Contains(out, `there is no Deployment "open-cluster-management-hub/registration-controller"`) {
+	if out := must(t, "hub", "token"); !strings.Contains(out,
+		`there is no Deployment "open-cluster-management-hub/registration-controller"`) {
 		t.Errorf("without a hub program token says %s", out)
 	}
 	config, err := filepath.Abs(filepath.Join("..", "..", "config", "hub"))
 	regtest.Must(t, err)
 	kubectl(t, "", "apply", "--server-side", "--kustomize="+config)
-	if out := must(t, "hub", "token"); !strings.Contains(out, "wid join --hub-token ") || !strings.Contains(out, " --addon-kubeclient-registration-auth token ") {
+	if out := must(t, "hub", "token"); !strings.Contains(out, "wid join --hub-token ") ||
+		!strings.Contains(out, " --addon-kubeclient-registration-auth token ") {
 		t.Errorf("token says %s", out)
 	}
 	for _, image := range []string{"ghcr.io/workloadid/wid-hub:v0.1.0", "next"} {
@@ -91,7 +94,8 @@ func (w *initEnvironment) testKustomize(t *testing.T) {
 	}
 }
 
-// testToken compares the printed command with what the flags of the hub program ask of an agent.
+// testToken compares the printed command with what the flags of the hub program
+// ask of an agent.
 func (w *initEnvironment) testToken(t *testing.T) {
 	line := func(args ...string) []string {
 		_, command, _ := strings.Cut(must(t, append([]string{"hub", "token"}, args...)...), "\n\nwid ")
@@ -102,12 +106,15 @@ func (w *initEnvironment) testToken(t *testing.T) {
 		{nil, nil},
 		{[]string{"--addon-registration-auth=csr,token"}, []string{"--addon-kubeclient-registration-auth", "token"}},
 		{[]string{"--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub},
-			[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", eksHub, "--eks-managed-cluster-arn", "MANAGED_CLUSTER_ARN"}},
+			[]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", eksHub, "--eks-managed-cluster-arn",
+				"MANAGED_CLUSTER_ARN"}},
 	} {
 		must(t, append([]string{"hub", "init", "--image=x", "--apply", "--yes", "--force-conflicts"}, tc.init...)...)
 		got := line("--cluster-name=managed-1", "--agent-image=registry.example/wid-agent:v1")
-		want := slices.Concat([]string{"join", "--hub-token", got[2], "--hub-apiserver", strings.TrimSuffix(w.Config().Host, "/"), "--ca-cert-hash", pin}, tc.want,
-			[]string{"--cluster-name", "managed-1", "--image", "registry.example/wid-agent:v1", "--context", "CLUSTER_CONTEXT", "--apply"})
+		want := slices.Concat([]string{"join", "--hub-token", got[2], "--hub-apiserver",
+			strings.TrimSuffix(w.Config().Host, "/"), "--ca-cert-hash", pin}, tc.want,
+			[]string{"--cluster-name", "managed-1", "--image", "registry.example/wid-agent:v1", "--context", "CLUSTER_CONTEXT",
+				"--apply"})
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -117,12 +124,14 @@ func (w *initEnvironment) testToken(t *testing.T) {
 	}
 }
 
-// testAddress lets init be given another address. It stays that of later tokens.
+// testAddress lets init be given another address. It stays that of later
+// tokens.
 func (w *initEnvironment) testAddress(t *testing.T) {
 	server := func(args ...string) string {
 		var invitation hubcmd.Invitation
 		out, err := wid(t, "", append([]string{"hub", "token", "-o=json"}, args...)...)
-		if start := strings.Index(out, "{"); err != nil || start < 0 || json.Unmarshal([]byte(out[start:]), &invitation) != nil || len(invitation.Pins) != 1 ||
+		if start := strings.Index(out, "{"); err != nil || start < 0 ||
+			json.Unmarshal([]byte(out[start:]), &invitation) != nil || len(invitation.Pins) != 1 ||
 			!strings.Contains(invitation.Command, "--hub-token "+invitation.Token+" --hub-apiserver "+invitation.Server+" ") {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -148,19 +157,23 @@ func (w *initEnvironment) testAddress(t *testing.T) {
 func (w *initEnvironment) testFlags(t *testing.T) {
 	first := hubInit("--ocm-agents", "--addon-registration-auth=csr,token")
 	must(t, append(first, "--yes")...)
-	sidecar := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
+	sidecar := client.RawPatch(types.StrategicMergePatchType,
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"proxy","image":"x","args":["--port=1"]}]}}}}`))
 	regtest.Must(t, w.admin.Patch(t.Context(), w.deployment(t), sidecar))
 	tokens := must(t, "bootstrap", "list")
-	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") || strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
+	if out := must(t, append(first, "--image=y")...); strings.Contains(out, "other flags") ||
+		strings.Contains(out, "--hub-token") || !strings.Contains(out, "wid hub token") {
 		t.Errorf("with the same flags init says %s", out)
 	}
 	if after := must(t, "bootstrap", "list"); strings.Count(after, "\n") != strings.Count(tokens, "\n") {
 		t.Errorf("an upgrade creates a token: %s", after)
 	}
 	again := hubInit("--addon-registration-auth=token")
-	changes := "\n  --addon-registration-auth=csr,token becomes --addon-registration-auth=token\n  --ocm-agents is dropped\n"
+	changes :=
+		"\n  --addon-registration-auth=csr,token becomes --addon-registration-auth=token\n  --ocm-agents is dropped\n"
 	out, err := wid(t, "", again...)
-	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--yes") || !strings.Contains(out, changes) || strings.Contains(out, "applied") {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--yes") ||
+		!strings.Contains(out, changes) || strings.Contains(out, "applied") {
 		t.Errorf("init says %s, %v", out, err)
 	}
 	if out := must(t, append(again, "--yes")...); !strings.Contains(out, changes) || !strings.Contains(out, "applied") {
@@ -189,7 +202,8 @@ func (w *initEnvironment) testReplicas(t *testing.T) {
 	kubectl(t, "", namespace, "scale", "deployment", ocm.HubDeployment, "--replicas=3")
 	kubectl(t, "", namespace, "set", "env", "deployment", ocm.HubDeployment, "GOGC=100")
 	out, err := wid(t, "", hubInit("--replicas=1")...)
-	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "GOGC") || strings.Contains(out, "applied") {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "GOGC") ||
+		strings.Contains(out, "applied") {
 		t.Errorf("init overwrites a field that it was not asked for, or applies some objects: %v\n%s", err, out)
 	}
 	installed("after a conflict", 3, 1)
@@ -198,7 +212,8 @@ func (w *initEnvironment) testReplicas(t *testing.T) {
 	fails(t, cli.ExitUsage, "--replicas", hubInit("--replicas=-1")...)
 }
 
-// testRelay replaces the rights of an older server, as the first init after its upgrade does.
+// testRelay replaces the rights of an older server, as the first init after its
+// upgrade does.
 func (w *initEnvironment) testRelay(t *testing.T) {
 	verb := func(more ...string) string {
 		t.Helper()
@@ -219,21 +234,27 @@ func (w *initEnvironment) testRelay(t *testing.T) {
 		t.Errorf("auto: %q, names: %t", got, granted())
 	}
 	relay := &appsv1.Deployment{}
-	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: ocm.RelayNamespace, Name: ocm.RelayName}, relay); err != nil {
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: ocm.RelayNamespace, Name: ocm.RelayName},
+		relay); err != nil {
 		t.Error(err)
 	}
 	must(t, hubInit("--yes")...)
 }
 
-// testConflicts lets another program change what init has applied. CustomResourceDefinitions stay as they are.
+// testConflicts lets another program change what init has applied.
+// CustomResourceDefinitions stay as they are.
 func (w *initEnvironment) testConflicts(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: ocm.BootstrapRole}, role))
 	role.Rules = role.Rules[:1]
 	regtest.Must(t, w.admin.Update(t.Context(), role))
-	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io", "managedclusteraddons.addon.open-cluster-management.io"} {
-		crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}}
-		regtest.Must(t, w.admin.Patch(t.Context(), crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))))
+	for _, name := range []string{"managedclusters.cluster.open-cluster-management.io",
+		"managedclusteraddons.addon.open-cluster-management.io"} {
+		crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
+			"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}}
+		regtest.Must(t,
+			w.admin.Patch(t.Context(), crd,
+				client.RawPatch(types.MergePatchType, []byte(`{"spec":{"names":{"shortNames":["mcl"]}}}`))))
 	}
 	fails(t, cli.ExitDenied, "--force-conflicts", hubInit()...)
 	if out := must(t, hubInit("--force-conflicts")...); strings.Count(out, "io\" left as it is") != 2 {
@@ -249,7 +270,8 @@ func (w *initEnvironment) denied(t *testing.T, name string) {
 	t.Helper()
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	regtest.Must(t, w.admin.Create(t.Context(), cluster))
-	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
+	cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+		Reason: ocm.ReasonHubDenied, LastTransitionTime: metav1.Now()}}
 	regtest.Must(t, w.admin.Status().Update(t.Context(), cluster))
 }
 
@@ -266,8 +288,10 @@ func (w *initEnvironment) testCleanup(t *testing.T) {
 	job := "--kubeconfig=" + w.AccountKubeconfig(t, ocm.HubNamespace, template.Spec.ServiceAccountName)
 	user := "system:serviceaccount:" + ocm.HubNamespace + ":" + template.Spec.ServiceAccountName
 	may := func(verb string) bool {
-		attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group, Resource: "managedclusters"}
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
+		attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: ocm.GroupVersion.Group,
+			Resource: "managedclusters"}
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+			ResourceAttributes: attributes}}
 		regtest.Must(t, w.admin.Create(t.Context(), review))
 		return review.Status.Allowed
 	}
@@ -283,7 +307,8 @@ func (w *initEnvironment) testCleanup(t *testing.T) {
 		{"--dry-run=false", `cluster "managed-0" deleted: denied since 20`, false},
 	} {
 		args := []string{"hub", "cleanup", job, "--older-than=0", row.flag}
-		if out := must(t, args...); !strings.HasPrefix(out, row.want) || strings.Contains(out, "pending") || regtest.HasCluster(t, w.admin, "managed-0") != row.left {
+		if out := must(t, args...); !strings.HasPrefix(out, row.want) || strings.Contains(out, "pending") ||
+			regtest.HasCluster(t, w.admin, "managed-0") != row.left {
 			t.Errorf("%q says %s", args, out)
 		}
 	}

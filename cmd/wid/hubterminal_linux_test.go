@@ -61,8 +61,10 @@ func TestHubAcceptAsksAtATerminal(t *testing.T) {
 			if _, err := person.WriteString(c.types); err != nil {
 				t.Fatal(err)
 			}
-			out, err := widWith(t, program, append([]string{"hub", "accept", "--clusters=" + strings.Join(clusters, ",")}, c.args...)...)
-			if (err == nil) != (c.accepts == c.clusters) || err != nil && (cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--claim")) {
+			out, err := widWith(t, program,
+				append([]string{"hub", "accept", "--clusters=" + strings.Join(clusters, ",")}, c.args...)...)
+			if (err == nil) != (c.accepts == c.clusters) ||
+				err != nil && (cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), "--claim")) {
 				t.Errorf("it says %s, %v", out, err)
 			}
 			if got := strings.Count(out, `claim "`+eksManaged+`"? [yes/no]`); got != c.asks {

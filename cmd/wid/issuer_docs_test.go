@@ -46,13 +46,16 @@ func newIssuerEnvironment(t *testing.T, flags ...kubetest.Flag) *issuerEnvironme
 	}
 	w.write(t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
 	for _, program := range []string{"aws", "az", "gcloud"} {
-		w.write(t, filepath.Join(w.home, "bin", program), "#!/bin/bash\nprintf '%s\\t' "+program+" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n[[ $* != *\" get-\"* ]]\n")
+		w.write(t, filepath.Join(w.home, "bin", program),
+			"#!/bin/bash\nprintf '%s\\t' "+program+
+				" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n[[ $* != *\" get-\"* ]]\n")
 		if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
 	}
 	w.cloud.Handle("oidc.example.com", webServer(filepath.Join(w.home, "oidc.example.com")))
-	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"), string(w.cloud.GCP().AddUser("admin@example.com")))
+	w.write(t, filepath.Join(w.home, ".config", "gcloud", "application_default_credentials.json"),
+		string(w.cloud.GCP().AddUser("admin@example.com")))
 	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
@@ -88,7 +91,8 @@ func (w *issuerEnvironment) sh(script string, env ...string) result {
 	return r
 }
 
-// apply has AWS do what the commands in the file say. AWS fetches the documents at the issuer's address.
+// apply has AWS do what the commands in the file say. AWS fetches the documents
+// at the issuer's address.
 func (w *issuerEnvironment) apply() {
 	w.t.Helper()
 	content, _ := os.ReadFile(filepath.Join(w.home, "calls")) // missing: nothing was called
@@ -110,7 +114,8 @@ func (w *issuerEnvironment) apply() {
 		case "gcloud iam workload-identity-pools":
 			w.createPoolProvider(args, value)
 		case "az storage account":
-			w.cloud.Azure().SetContainer(value("--name"), "$web", cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
+			w.cloud.Azure().SetContainer(value("--name"), "$web",
+				cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{azureClient}})
 		}
 	}
 	w.applied = len(calls)
@@ -126,11 +131,14 @@ func (w *issuerEnvironment) createPoolProvider(args []string, value func(flag st
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	name := "projects/" + value("--project") + "/locations/global/workloadIdentityPools/" + value("--workload-identity-pool") + "/providers/" + args[5]
+	name := "projects/" + value("--project") + "/locations/global/workloadIdentityPools/" +
+		value("--workload-identity-pool") + "/providers/" + args[5]
 	if want := "//iam.googleapis.com/" + name; value("--allowed-audiences") != want {
 		w.t.Errorf("audience %s, not %s", value("--allowed-audiences"), want)
 	}
-	w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys, Admins: []string{"user:admin@example.com"}})
+	w.cloud.GCP().SetWorkloadIdentityProvider(name,
+		cloudtest.WorkloadIdentityProvider{Issuer: value("--issuer-uri"), JWKS: keys,
+			Admins: []string{"user:admin@example.com"}})
 }
 
 // trustPolicy reads what IAM reads.
@@ -156,13 +164,16 @@ func (w *issuerEnvironment) trustPolicy(file string) cloudtest.Trust {
 	if !ok || len(equals) != 2 {
 		w.t.Fatalf("%s", content)
 	}
-	return cloudtest.Trust{Issuer: "https://" + host, Subjects: []string{equals[host+":sub"]}, Audiences: []string{equals[host+":aud"]}}
+	return cloudtest.Trust{Issuer: "https://" + host, Subjects: []string{equals[host+":sub"]},
+		Audiences: []string{equals[host+":aud"]}}
 }
 
-// flagsOf returns those of the API server in a configuration of kubeadm. Its files are in a folder of the test's.
+// flagsOf returns those of the API server in a configuration of kubeadm. Its
+// files are in a folder of the test's.
 func (w *issuerEnvironment) flagsOf(text string) map[string][]string {
-	return kubeadmFlags(w.t, strings.NewReplacer("/etc/kubernetes/pki/sa.pub", filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"),
-		"/etc/kubernetes/pki", w.home).Replace(text))
+	return kubeadmFlags(w.t,
+		strings.NewReplacer("/etc/kubernetes/pki/sa.pub", filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"),
+			"/etc/kubernetes/pki", w.home).Replace(text))
 }
 
 func kubeadmFlags(t *testing.T, text string) map[string][]string {
@@ -173,7 +184,8 @@ func kubeadmFlags(t *testing.T, text string) map[string][]string {
 			ExtraArgs []struct{ Name, Value string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(text), &config); err != nil || config.APIVersion != "kubeadm.k8s.io/v1beta4" || config.Kind != "ClusterConfiguration" || len(config.APIServer.ExtraArgs) == 0 {
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil || config.APIVersion != "kubeadm.k8s.io/v1beta4" ||
+		config.Kind != "ClusterConfiguration" || len(config.APIServer.ExtraArgs) == 0 {
 		t.Fatalf("%+v, %v", config, err)
 	}
 	flags := map[string][]string{}
@@ -227,7 +239,8 @@ func TestIssuerDocumentation(t *testing.T) {
 		}
 		if b.Heading == "Rotate the signing key" && strings.Contains(b.Text, "check") {
 			got("tenant-a")
-			w.sh("wid token --token-file old-token --annotation eks.amazonaws.com/role-arn=" + role("tenant-a") + " --region eu-central-1")
+			w.sh("wid token --token-file old-token --annotation eks.amazonaws.com/role-arn=" + role("tenant-a") +
+				" --region eu-central-1")
 		}
 		if b.Heading == "Move an issuer" && strings.Contains(b.Text, "check\n") {
 			got("tenant-a-2")
@@ -237,7 +250,9 @@ func TestIssuerDocumentation(t *testing.T) {
 	w.sh("wid issuer check --issuer https://oidc.example.com/cluster-1 --token-file old-token | grep 'ok    TokenReview'")
 	w.watch(manual["Keep publishing"])
 	w.removeKey(manual["Remove a leaked key"])
-	if r := w.wid(t, "", "issuer", "publish", "--to=file://"+w.home+"/oidc.example.com/cluster-1"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "belongs to the issuer") || strings.Contains(r.stderr, "kubectl version") {
+	if r := w.wid(t, "", "issuer", "publish",
+		"--to=file://"+w.home+"/oidc.example.com/cluster-1"); r.code != cli.ExitMisconfigured ||
+		!strings.Contains(r.stderr, "belongs to the issuer") || strings.Contains(r.stderr, "kubectl version") {
 		t.Errorf("the store of another issuer: %+v", r)
 	}
 	if len(manual) != 3 { // TestIssuerLockOut runs the third
@@ -251,28 +266,32 @@ func TestIssuerLockOut(t *testing.T) {
 	t.Parallel()
 	kubetest.Assets(t)
 	const issuer = "https://my-oidc.s3.eu-central-1.amazonaws.com/cluster-1"
-	w := newIssuerEnvironment(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer}, kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
+	w := newIssuerEnvironment(t, kubetest.Flag{Name: "service-account-issuer", Value: issuer},
+		kubetest.Flag{Name: "service-account-max-token-expiration", Value: "24h"})
 	w.cloud.AWS().SetBucket("my-oidc", cloudtest.S3Bucket{Account: account, Region: "eu-central-1", Public: true})
 	w.cloud.AWS().AddOIDCProvider(account, issuer, w.cloud.Client(), "sts.amazonaws.com")
-	w.cloud.AWS().SetRole(role("publisher"), cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
+	w.cloud.AWS().SetRole(role("publisher"),
+		cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:oidc:publisher"}})
 	repair := document.Read(t, "docs/issuer.md").Section("The publisher's credentials").Block("", "wid issuer publish")
 	w.sh(repair)
 	w.sh("kubectl create namespace oidc; kubectl create serviceaccount -n oidc publisher; wid issuer check")
 	own := func() result {
 		w.sh("kubectl create token -n oidc publisher --audience sts.amazonaws.com > token")
-		return w.exec(t, "", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_ROLE_ARN=" + role("publisher"), "AWS_WEB_IDENTITY_TOKEN_FILE=" + filepath.Join(w.home, "token")},
-			"bash", "-euc", repair)
+		return w.exec(t, "", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_ROLE_ARN=" + role("publisher"),
+			"AWS_WEB_IDENTITY_TOKEN_FILE=" + filepath.Join(w.home, "token")}, "bash", "-euc", repair)
 	}
 	if r := own(); r.code != 0 || !strings.Contains(r.stdout, "nothing to change") {
 		t.Fatalf("%+v", r)
 	}
 	w.sh("openssl genrsa -out sa-new.key 2048; openssl rsa -in sa-new.key -pubout -out sa-new.pub")
 	w.restart(map[string][]string{"service-account-signing-key-file": {filepath.Join(w.home, "sa-new.key")},
-		"service-account-key-file": {filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"), filepath.Join(w.home, "sa-new.pub")}})
+		"service-account-key-file": {filepath.Join(w.cluster.APIServer().CertDir, "sa-signer.crt"),
+			filepath.Join(w.home, "sa-new.pub")}})
 	if r := own(); r.code == 0 || !strings.Contains(r.stderr, "verification key") {
 		t.Errorf("with an unpublished key: %+v", r)
 	}
-	if r := w.wid(t, "", "issuer", "check"); r.code != cli.ExitMisconfigured || !strings.Contains(r.stdout, "FAIL  SigningKey") || !strings.Contains(r.stdout, "FAIL  KeysOfCluster") {
+	if r := w.wid(t, "", "issuer", "check"); r.code != cli.ExitMisconfigured ||
+		!strings.Contains(r.stdout, "FAIL  SigningKey") || !strings.Contains(r.stdout, "FAIL  KeysOfCluster") {
 		t.Errorf("check: %+v", r)
 	}
 	w.sh(repair)
@@ -289,8 +308,10 @@ func (w *issuerEnvironment) watch(command string) {
 	if err := os.Remove(keys); err != nil {
 		w.t.Fatal(err)
 	}
-	w.sh("timeout --signal=INT --kill-after=10 120 " + strings.TrimSpace(command) + " --issuer https://oidc.example.com/cluster-1 &\n" +
-		"until test -e " + keys + "; do sleep 0.1; done; kill -INT $!; code=0; wait $! || code=$?; test $code = 124 || test $code = 130")
+	w.sh("timeout --signal=INT --kill-after=10 120 " + strings.TrimSpace(command) +
+		" --issuer https://oidc.example.com/cluster-1 &\n" +
+		"until test -e " + keys +
+		"; do sleep 0.1; done; kill -INT $!; code=0; wait $! || code=$?; test $code = 124 || test $code = 130")
 }
 
 // removeKey unpublishes one of two keys, also while the API server shows it.
@@ -304,11 +325,14 @@ func (w *issuerEnvironment) removeKey(command string) {
 		}
 		return set.Keys[0].Kid
 	}()
-	r := w.sh(document.Replace(w.t, strings.TrimSpace(command), "KID", id) + " --issuer https://oidc.example.com/cluster-1")
+	r := w.sh(document.Replace(w.t, strings.TrimSpace(command), "KID", id) +
+		" --issuer https://oidc.example.com/cluster-1")
 	if !strings.Contains(r.stdout, "removed key \""+id) {
 		w.t.Errorf("%+v", r)
 	}
-	if content, err := os.ReadFile(filepath.Join(w.home, "oidc.example.com", "cluster-1", "openid", "v1", "jwks")); err != nil || strings.Contains(string(content), id) {
+	if content,
+		err := os.ReadFile(filepath.Join(w.home, "oidc.example.com", "cluster-1", "openid", "v1", "jwks")); err != nil ||
+		strings.Contains(string(content), id) {
 		w.t.Errorf("%s, %v", content, err)
 	}
 }

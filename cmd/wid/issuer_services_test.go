@@ -19,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
 
-// administrator runs what wid issuer trust prints. The programs of services write down their arguments, one in a line, and curl
-// reaches the services' APIs.
+// administrator runs what wid issuer trust prints. The programs of services
+// write down their arguments, one in a line, and curl reaches the services'
+// APIs.
 type administrator struct {
 	*environment
 	t *testing.T
@@ -50,11 +51,13 @@ func newAdministrator(t *testing.T) *administrator {
 	return a
 }
 
-// ServeHTTP is the administrators' API of a service, which names what it creates by the last part of the path.
+// ServeHTTP is the administrators' API of a service, which names what it
+// creates by the last part of the path.
 func (a *administrator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := post{address: r.Host + r.URL.Path, token: r.Header.Get("Authorization")}
 	content, err := io.ReadAll(r.Body)
-	if err != nil || json.Unmarshal(content, &p.body) != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+	if err != nil || json.Unmarshal(content, &p.body) != nil || r.Method != http.MethodPost ||
+		r.Header.Get("Content-Type") != "application/json" {
 		http.Error(w, `{"message":"not JSON"}`, http.StatusBadRequest)
 		return
 	}
@@ -65,7 +68,8 @@ func (a *administrator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"id": id, "audience": "api.tailscale.com/" + id})
 }
 
-// run runs the printed script, and returns what it called and the annotation that it set.
+// run runs the printed script, and returns what it called and the annotation
+// that it set.
 func (a *administrator) run(env []string, args ...string) (calls [][]string, annotation string) {
 	a.t.Helper()
 	script := a.mustWid(a.t, "", append([]string{"issuer", "trust"}, args...)...)
@@ -111,7 +115,8 @@ func (a *administrator) check(what string, got, want any) {
 	}
 }
 
-// letsIn gives the service the rule that it was told, and tries the ServiceAccount and another one.
+// letsIn gives the service the rule that it was told, and tries the
+// ServiceAccount and another one.
 func (a *administrator) letsIn(which cloudtest.FederationService, rule cloudtest.FederationRule, flags ...string) {
 	a.t.Helper()
 	a.check("what is trusted", []string{rule.Issuer, rule.Subject}, []string{a.issuer.URL(), subjectOfApp})
@@ -133,69 +138,88 @@ type object = map[string]any
 func TestIssuerTrustKeycloak(t *testing.T) {
 	a := newAdministrator(t)
 	a.write(t, filepath.Join(a.home, "realm"), `{"config":{"issuer":"`+a.issuer.URL()+`"}}`)
-	calls, _ := a.run(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1", "--realm=one")
-	a.check("calls", calls, [][]string{{"kcadm.sh", "create", "identity-provider/instances", "-r", "one", "-f", "identity-provider.json"},
-		{"kcadm.sh", "get", "identity-provider/instances/cluster-1", "-r", "one"},
-		{"kcadm.sh", "create", "clients", "-r", "one", "-f", "client.json"}})
+	calls, _ := a.run(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
+		"--realm=one")
+	a.check("calls", calls,
+		[][]string{{"kcadm.sh", "create", "identity-provider/instances", "-r", "one", "-f", "identity-provider.json"},
+			{"kcadm.sh", "get", "identity-provider/instances/cluster-1", "-r", "one"},
+			{"kcadm.sh", "create", "clients", "-r", "one", "-f", "client.json"}})
 	a.check("provider", a.document("identity-provider.json"),
-		object{"alias": "cluster-1", "providerId": "kubernetes", "hideOnLogin": true, "config": object{"issuer": a.issuer.URL()}})
-	a.check("client", a.document("client.json"), object{"clientId": "cluster-1.tenant-a.app", "clientAuthenticatorType": "federated-jwt",
-		"serviceAccountsEnabled": true, "standardFlowEnabled": false,
-		"attributes": object{"jwt.credential.issuer": "cluster-1", "jwt.credential.sub": subjectOfApp}})
+		object{"alias": "cluster-1", "providerId": "kubernetes", "hideOnLogin": true,
+			"config": object{"issuer": a.issuer.URL()}})
+	a.check("client", a.document("client.json"),
+		object{"clientId": "cluster-1.tenant-a.app", "clientAuthenticatorType": "federated-jwt",
+			"serviceAccountsEnabled": true, "standardFlowEnabled": false,
+			"attributes": object{"jwt.credential.issuer": "cluster-1", "jwt.credential.sub": subjectOfApp}})
 }
 
 func TestIssuerTrustVault(t *testing.T) {
 	a := newAdministrator(t)
 	a.write(t, filepath.Join(a.home, "mount"), a.issuer.URL())
-	calls, annotation := a.run(nil, "vault", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1", "--role=app",
-		"--policies=read,write", "--audience=vault.example.com")
+	calls, annotation := a.run(nil, "vault", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
+		"--cluster=cluster-1", "--role=app", "--policies=read,write", "--audience=vault.example.com")
 	a.check("calls", calls, [][]string{{"vault", "auth", "enable", "-path=cluster-1", "jwt"},
 		{"vault", "write", "auth/cluster-1/config", "oidc_discovery_url=" + a.issuer.URL(), "bound_issuer=" + a.issuer.URL()},
 		{"vault", "read", "-field=bound_issuer", "auth/cluster-1/config"},
 		{"vault", "write", "auth/cluster-1/role/app", "role_type=jwt", "user_claim=sub", "bound_subject=" + subjectOfApp,
-			"bound_audiences=vault.example.com", "token_type=batch", "token_ttl=1h", "token_num_uses=0", "token_policies=read,write"}})
-	a.letsIn(cloudtest.FederationVault, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: strings.TrimPrefix(calls[3][5], "bound_subject="),
-		Audience: strings.TrimPrefix(calls[3][6], "bound_audiences="), Parameters: map[string]string{"role": "app"}},
-		"--service-address=https://vault.example", "--service-parameter=mount=cluster-1", "--audience=vault.example.com", "--annotation="+annotation)
+			"bound_audiences=vault.example.com", "token_type=batch", "token_ttl=1h", "token_num_uses=0",
+			"token_policies=read,write"}})
+	a.letsIn(cloudtest.FederationVault,
+		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: strings.TrimPrefix(calls[3][5], "bound_subject="),
+			Audience: strings.TrimPrefix(calls[3][6], "bound_audiences="), Parameters: map[string]string{"role": "app"}},
+		"--service-address=https://vault.example", "--service-parameter=mount=cluster-1", "--audience=vault.example.com",
+		"--annotation="+annotation)
 }
 
 func TestIssuerTrustDatabricks(t *testing.T) {
 	a := newAdministrator(t)
-	calls, annotation := a.run(nil, "databricks", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--service-principal=123",
-		"--client-id="+azureClient, "--audience=databricks.example.com")
-	a.check("calls", calls, [][]string{{"databricks", "account", "service-principal-federation-policy", "create", "123", "--json", "@policy.json"}})
+	calls, annotation := a.run(nil, "databricks", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
+		"--service-principal=123", "--client-id="+azureClient, "--audience=databricks.example.com")
+	a.check("calls", calls,
+		[][]string{{"databricks", "account", "service-principal-federation-policy", "create", "123", "--json",
+			"@policy.json"}})
 	a.check("policy", a.document("policy.json"),
-		object{"oidc_policy": object{"issuer": a.issuer.URL(), "subject": subjectOfApp, "audiences": []string{"databricks.example.com"}}})
-	a.letsIn(cloudtest.FederationDatabricks, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "databricks.example.com",
-		Parameters: map[string]string{"client_id": azureClient}},
-		"--service-address=https://dbc-1.cloud.databricks.com", "--audience=databricks.example.com", "--annotation="+annotation)
+		object{"oidc_policy": object{"issuer": a.issuer.URL(), "subject": subjectOfApp,
+			"audiences": []string{"databricks.example.com"}}})
+	a.letsIn(cloudtest.FederationDatabricks,
+		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "databricks.example.com",
+			Parameters: map[string]string{"client_id": azureClient}},
+		"--service-address=https://dbc-1.cloud.databricks.com", "--audience=databricks.example.com",
+		"--annotation="+annotation)
 }
 
 func TestIssuerTrustTailscale(t *testing.T) {
 	a := newAdministrator(t)
-	_, annotation := a.run([]string{"TAILSCALE_API_KEY=tskey-1"}, "tailscale", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
-		"--scopes=auth_keys,devices:core", "--tags=tag:app")
-	a.check("requests", fmt.Sprint(a.posts[0].address, " ", a.posts[0].token), "api.tailscale.com/api/v2/tailnet/-/keys Bearer tskey-1")
+	_, annotation := a.run([]string{"TAILSCALE_API_KEY=tskey-1"}, "tailscale", "--issuer="+a.issuer.URL(),
+		"--service-account=tenant-a/app", "--scopes=auth_keys,devices:core", "--tags=tag:app")
+	a.check("requests", fmt.Sprint(a.posts[0].address, " ", a.posts[0].token),
+		"api.tailscale.com/api/v2/tailnet/-/keys Bearer tskey-1")
 	a.check("body", a.posts[0].body, object{"keyType": "federated", "issuer": a.issuer.URL(), "subject": subjectOfApp,
 		"scopes": []string{"auth_keys", "devices:core"}, "tags": []string{"tag:app"}})
-	a.letsIn(cloudtest.FederationTailscale, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "api.tailscale.com/keys-1",
-		Parameters: map[string]string{"client_id": "keys-1"}}, "--annotation="+annotation)
+	a.letsIn(cloudtest.FederationTailscale,
+		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "api.tailscale.com/keys-1",
+			Parameters: map[string]string{"client_id": "keys-1"}}, "--annotation="+annotation)
 }
 
 func TestIssuerTrustAnthropic(t *testing.T) {
 	a := newAdministrator(t)
-	args := []string{"anthropic", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1", "--target=svac_1",
-		"--workspace=wrkspc_1", "--audience=anthropic.example.com"}
+	args := []string{"anthropic", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
+		"--target=svac_1", "--workspace=wrkspc_1", "--audience=anthropic.example.com"}
 	_, annotation := a.run([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, args...)
 	a.check("requests", []string{a.posts[0].address, a.posts[1].address, a.posts[1].token},
-		[]string{"api.anthropic.com/v1/organizations/federation_issuers", "api.anthropic.com/v1/organizations/federation_rules", "Bearer admin"})
-	a.check("issuer", a.posts[0].body, object{"name": "cluster-1", "issuer_url": a.issuer.URL(), "jwks": object{"type": "discovery"}})
-	a.check("rule", a.posts[1].body, object{"name": "cluster-1-0f15a360820e3f60", "issuer_id": "federation_issuers-1", "oauth_scope": "workspace:inference",
-		"match":        object{"subject_prefix": subjectOfApp, "audience": "anthropic.example.com"},
-		"target":       object{"type": "service_account", "service_account_id": "svac_1"},
-		"workspace_id": "wrkspc_1"})
-	a.letsIn(cloudtest.FederationAnthropic, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "anthropic.example.com",
-		Parameters: map[string]string{"organization_id": "o", "federation_rule_id": "federation_rules-1"}},
+		[]string{"api.anthropic.com/v1/organizations/federation_issuers",
+			"api.anthropic.com/v1/organizations/federation_rules", "Bearer admin"})
+	a.check("issuer", a.posts[0].body,
+		object{"name": "cluster-1", "issuer_url": a.issuer.URL(), "jwks": object{"type": "discovery"}})
+	a.check("rule", a.posts[1].body,
+		object{"name": "cluster-1-0f15a360820e3f60", "issuer_id": "federation_issuers-1",
+			"oauth_scope":  "workspace:inference",
+			"match":        object{"subject_prefix": subjectOfApp, "audience": "anthropic.example.com"},
+			"target":       object{"type": "service_account", "service_account_id": "svac_1"},
+			"workspace_id": "wrkspc_1"})
+	a.letsIn(cloudtest.FederationAnthropic,
+		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "anthropic.example.com",
+			Parameters: map[string]string{"organization_id": "o", "federation_rule_id": "federation_rules-1"}},
 		"--service-parameter=organization_id=o", "--audience=anthropic.example.com", "--annotation="+annotation)
 	a.run([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, append(args, a.uploads()...)...)
 	a.check("keys", a.posts[2].body["jwks"], object{"type": "inline", "keys": a.keys()["keys"]})
@@ -203,16 +227,22 @@ func TestIssuerTrustAnthropic(t *testing.T) {
 
 func TestIssuerTrustOpenAI(t *testing.T) {
 	a := newAdministrator(t)
-	args := []string{"openai", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1", "--target=sa-1", "--project=proj_1"}
+	args := []string{"openai", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
+		"--target=sa-1", "--project=proj_1"}
 	_, annotation := a.run([]string{"OPENAI_ADMIN_KEY=admin"}, args...)
 	const api = "api.openai.com/v1/organization/workload_identity_providers"
-	a.check("requests", []string{a.posts[0].address, a.posts[1].address}, []string{api, api + "/workload_identity_providers-1/federation_rules"})
-	a.check("provider", a.posts[0].body, object{"name": "cluster-1", "type": "oidc", "issuer": a.issuer.URL(), "audience": "https://api.openai.com/v1",
-		"verification": object{"type": "discovery"}})
-	a.check("rule", a.posts[1].body, object{"name": "tenant-a/app", "attribute_matchers": object{"sub": subjectOfApp}, "project_id": "proj_1",
-		"service_account_id": "sa-1"})
-	a.letsIn(cloudtest.FederationOpenAI, cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "https://api.openai.com/v1",
-		Parameters: map[string]string{"identity_provider_id": "workload_identity_providers-1", "service_account_id": "sa-1"}},
+	a.check("requests", []string{a.posts[0].address, a.posts[1].address},
+		[]string{api, api + "/workload_identity_providers-1/federation_rules"})
+	a.check("provider", a.posts[0].body,
+		object{"name": "cluster-1", "type": "oidc", "issuer": a.issuer.URL(), "audience": "https://api.openai.com/v1",
+			"verification": object{"type": "discovery"}})
+	a.check("rule", a.posts[1].body,
+		object{"name": "tenant-a/app", "attribute_matchers": object{"sub": subjectOfApp}, "project_id": "proj_1",
+			"service_account_id": "sa-1"})
+	a.letsIn(cloudtest.FederationOpenAI,
+		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "https://api.openai.com/v1",
+			Parameters: map[string]string{"identity_provider_id": "workload_identity_providers-1",
+				"service_account_id": "sa-1"}},
 		"--service-parameter=identity_provider_id=workload_identity_providers-1", "--annotation="+annotation)
 	a.run([]string{"OPENAI_ADMIN_KEY=admin"}, append(args, a.uploads()...)...)
 	a.check("keys", a.posts[2].body["verification"], object{"type": "uploaded_jwks", "jwks": a.keys()})
@@ -238,33 +268,40 @@ func (a *administrator) keys() (keys object) {
 	return keys
 }
 
-// What a person pastes goes on after an error, so a mount or a realm of another issuer gets no role and no client, and keeps its issuer.
+// What a person pastes goes on after an error, so a mount or a realm of another
+// issuer gets no role and no client, and keeps its issuer.
 func TestIssuerTrustStopsAtAnotherIssuer(t *testing.T) {
-	for service, flags := range map[string][]string{"vault": {"--role=app", "--policies=p", "--audience=x"}, "keycloak": {"--realm=one"}} {
+	for service, flags := range map[string][]string{"vault": {"--role=app", "--policies=p", "--audience=x"},
+		"keycloak": {"--realm=one"}} {
 		t.Run(service, func(t *testing.T) {
 			a := newAdministrator(t)
 			a.write(t, filepath.Join(a.home, "exists"), "")
 			a.write(t, filepath.Join(a.home, "mount"), "https://other.example")
 			a.write(t, filepath.Join(a.home, "realm"), `{"config":{"issuer":"https://other.example"}}`)
-			script := a.mustWid(t, "", append([]string{"issuer", "trust", service, "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1"}, flags...)...)
+			script := a.mustWid(t, "",
+				append([]string{"issuer", "trust", service, "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app",
+					"--cluster=cluster-1"}, flags...)...)
 			for _, shell := range []string{"-uc", "-euc"} {
 				if r := a.exec(t, "", nil, "bash", shell, script); r.code == 0 {
 					t.Errorf("%+v", r)
 				}
 			}
 			calls, err := os.ReadFile(filepath.Join(a.home, "calls"))
-			if err != nil || strings.Contains(string(calls), "write\n") || strings.Contains(string(calls), "create\nclients\n") || strings.Contains(string(calls), "kubectl") {
+			if err != nil || strings.Contains(string(calls), "write\n") ||
+				strings.Contains(string(calls), "create\nclients\n") || strings.Contains(string(calls), "kubectl") {
 				t.Errorf("%v, called\n%s", err, calls)
 			}
 		})
 	}
 }
 
-// Nothing that a service or a program takes for a pattern, a list or a file is printed, and no token is sent where a step has failed.
+// Nothing that a service or a program takes for a pattern, a list or a file is
+// printed, and no token is sent where a step has failed.
 func TestIssuerTrustServicesMistakes(t *testing.T) {
 	a := newAdministrator(t)
 	vault := func(flags ...string) []string {
-		return append([]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--role=r", "--policies=p", "--audience=x"}, flags...)
+		return append([]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--role=r",
+			"--policies=p", "--audience=x"}, flags...)
 	}
 	for name, tt := range map[string]struct {
 		args []string
@@ -279,23 +316,33 @@ func TestIssuerTrustServicesMistakes(t *testing.T) {
 		"role of a path":     {vault("--role=a/../../../sys/policy"), "--role"},
 		"role in capitals":   {vault("--role=App"), "--role"}, // which Vault takes for app
 		"cluster of a path":  {vault("--cluster=../sys"), "--cluster"},
-		"no role":            {[]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--policies=p", "--audience=x"}, "--role"},
-		"no realm":           {[]string{"keycloak", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c"}, "--realm"},
-		"any tag":            {[]string{"tailscale", "--issuer=https://i.example", "--service-account=a/b", "--scopes=auth_keys", "--tags=*"}, "--tags"},
-		"no target":          {[]string{"openai", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--project=p"}, "--target"},
-		"no workspace":       {[]string{"anthropic", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--target=t", "--audience=x"}, "--workspace"},
-		"no principal":       {[]string{"databricks", "--issuer=https://i.example", "--service-account=a/b", "--audience=x", "--client-id=c"}, "--service-principal"},
+		"no role": {[]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
+			"--policies=p", "--audience=x"}, "--role"},
+		"no realm": {[]string{"keycloak", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c"},
+			"--realm"},
+		"any tag": {[]string{"tailscale", "--issuer=https://i.example", "--service-account=a/b",
+			"--scopes=auth_keys", "--tags=*"}, "--tags"},
+		"no target": {[]string{"openai", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
+			"--project=p"}, "--target"},
+		"no workspace": {[]string{"anthropic", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
+			"--target=t", "--audience=x"}, "--workspace"},
+		"no principal": {[]string{"databricks", "--issuer=https://i.example", "--service-account=a/b", "--audience=x",
+			"--client-id=c"}, "--service-principal"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := a.wid(t, "", append([]string{"issuer", "trust"}, tt.args...)...); r.code != cli.ExitUsage || r.stdout != "" || !strings.Contains(r.stderr, tt.says) {
+			if r := a.wid(t, "", append([]string{"issuer", "trust"}, tt.args...)...); r.code != cli.ExitUsage ||
+				r.stdout != "" || !strings.Contains(r.stderr, tt.says) {
 				t.Errorf("%+v", r)
 			}
 		})
 	}
-	for name, env := range map[string][]string{"without a token": nil, "with one that is refused": {"TAILSCALE_API_KEY=x"}} {
+	for name, env := range map[string][]string{"without a token": nil,
+		"with one that is refused": {"TAILSCALE_API_KEY=x"}} {
 		t.Run(name, func(t *testing.T) {
-			defer a.cloud.AddFault(cloudtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden, Message: `{"message":"no"}`})()
-			script := a.mustWid(t, "", "issuer", "trust", "tailscale", "--issuer=https://i.example/c'1", "--service-account=a/b", "--scopes=s", "--tags=tag:t")
+			defer a.cloud.AddFault(cloudtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden,
+				Message: `{"message":"no"}`})()
+			script := a.mustWid(t, "", "issuer", "trust", "tailscale", "--issuer=https://i.example/c'1", "--service-account=a/b",
+				"--scopes=s", "--tags=tag:t")
 			r := a.exec(t, "", env, "bash", "-ec", script)
 			if _, err := os.Stat(filepath.Join(a.home, "calls")); r.code == 0 || err == nil {
 				t.Errorf("%+v", r)

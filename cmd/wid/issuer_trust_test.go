@@ -30,14 +30,16 @@ case "$(basename "$0") $*" in
 esac
 `
 
-// A printed script runs as it is, again and for further ServiceAccounts, and stops before it takes another's identity.
+// A printed script runs as it is, again and for further ServiceAccounts, and
+// stops before it takes another's identity.
 func TestTrustScriptsRunAgain(t *testing.T) {
 	const pool = "--provider=projects/123456789012/locations/global/workloadIdentityPools/"
 	aws := func(issuer, name string) []string {
 		return []string{"aws", "--issuer=" + issuer, "--service-account=tenant-a/" + name, "--role=" + role(name)}
 	}
 	gcp := func(issuer, name, provider string) []string {
-		return []string{"gcp", "--issuer=" + issuer, "--service-account=tenant-a/" + name, pool + provider, "--google-service-account=a@p.iam.gserviceaccount.com"}
+		return []string{"gcp", "--issuer=" + issuer, "--service-account=tenant-a/" + name, pool + provider,
+			"--google-service-account=a@p.iam.gserviceaccount.com"}
 	}
 	const one, two = "https://one.example", "https://two.example/it's"
 	for name, tc := range map[string]struct {
@@ -45,16 +47,29 @@ func TestTrustScriptsRunAgain(t *testing.T) {
 		log     string
 		stops   bool // at the last script
 	}{
-		"AWS, once":                      {[][]string{aws(one, "app")}, "created provider:https___one.example; created role:app; annotated", false},
-		"AWS, twice":                     {[][]string{aws(one, "app"), aws(one, "app")}, "created provider:https___one.example; created role:app; annotated; annotated", false},
-		"AWS, a second ServiceAccount":   {[][]string{aws(one, "app"), aws(one, "job")}, "created provider:https___one.example; created role:app; annotated; created role:job; annotated", false},
-		"AWS, a second issuer":           {[][]string{aws(one, "app"), aws(two, "job")}, "created provider:https___one.example; created role:app; annotated; created provider:https___two.example_it's; created role:job; annotated", false},
-		"AWS, another's role":            {[][]string{aws(one, "app"), {"aws", "--issuer=" + one, "--service-account=tenant-b/app", "--role=" + role("app")}}, "created provider:https___one.example; created role:app; annotated", true},
-		"Google, once":                   {[][]string{gcp(one, "app", "east/providers/k8s-1")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", false},
-		"Google, a second account":       {[][]string{gcp(one, "app", "east/providers/k8s-1"), gcp(one, "job", "east/providers/k8s-1")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated; annotated; annotated", false},
-		"Google, twice, a quoted issuer": {[][]string{gcp(two, "app", "east/providers/k8s-1"), gcp(two, "app", "east/providers/k8s-1")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated; annotated; annotated", false},
-		"Google, another's provider":     {[][]string{gcp(one, "app", "east/providers/k8s-1"), gcp(two, "app", "east/providers/k8s-1")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", true},
-		"Google, another's pool":         {[][]string{gcp(one, "app", "east/providers/k8s-1"), gcp(two, "app", "east/providers/other")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", true},
+		"AWS, once": {[][]string{aws(one, "app")},
+			"created provider:https___one.example; created role:app; annotated", false},
+		"AWS, twice": {[][]string{aws(one, "app"), aws(one, "app")},
+			"created provider:https___one.example; created role:app; annotated; annotated", false},
+		"AWS, a second ServiceAccount": {[][]string{aws(one, "app"), aws(one, "job")},
+			"created provider:https___one.example; created role:app; annotated; created role:job; annotated", false},
+		"AWS, a second issuer": {[][]string{aws(one, "app"), aws(two, "job")},
+			"created provider:https___one.example; created role:app; annotated; created provider:https___two.example_it's; created role:job; annotated", false},
+		"AWS, another's role": {[][]string{aws(one, "app"),
+			{"aws", "--issuer=" + one, "--service-account=tenant-b/app", "--role=" + role("app")}},
+			"created provider:https___one.example; created role:app; annotated", true},
+		"Google, once": {[][]string{gcp(one, "app", "east/providers/k8s-1")},
+			"created pool:east; created oidc:east:k8s-1; annotated; annotated", false},
+		"Google, a second account": {[][]string{gcp(one, "app", "east/providers/k8s-1"),
+			gcp(one, "job", "east/providers/k8s-1")},
+			"created pool:east; created oidc:east:k8s-1; annotated; annotated; annotated; annotated", false},
+		"Google, twice, a quoted issuer": {[][]string{gcp(two, "app", "east/providers/k8s-1"),
+			gcp(two, "app", "east/providers/k8s-1")},
+			"created pool:east; created oidc:east:k8s-1; annotated; annotated; annotated; annotated", false},
+		"Google, another's provider": {[][]string{gcp(one, "app", "east/providers/k8s-1"),
+			gcp(two, "app", "east/providers/k8s-1")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", true},
+		"Google, another's pool": {[][]string{gcp(one, "app", "east/providers/k8s-1"),
+			gcp(two, "app", "east/providers/other")}, "created pool:east; created oidc:east:k8s-1; annotated; annotated", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -67,7 +82,8 @@ func TestTrustScriptsRunAgain(t *testing.T) {
 			for i, args := range tc.scripts {
 				script := w.mustWid(t, "", append([]string{"issuer", "trust"}, args...)...)
 				r := w.exec(t, "", nil, "bash", "-euc", script)
-				if stops := tc.stops && i == len(tc.scripts)-1; (r.code != 0) != stops || stops != strings.Contains(r.stderr, "EntityAlreadyExists") {
+				if stops := tc.stops && i == len(tc.scripts)-1; (r.code != 0) != stops ||
+					stops != strings.Contains(r.stderr, "EntityAlreadyExists") {
 					t.Errorf("script %d ends with %d: %s\n%s", i, r.code, r.stderr, script)
 				}
 			}

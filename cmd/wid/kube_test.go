@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
-// kubeEnvironment is an environment whose clouds trust a real cluster, in which a ServiceAccount app has annotations for all of them.
+// kubeEnvironment is an environment whose clouds trust a real cluster, in which
+// a ServiceAccount app has annotations for all of them.
 type kubeEnvironment struct {
 	*environment
 	cluster    *kubetest.Cluster
@@ -38,14 +39,16 @@ func newKubeEnvironment(t *testing.T) *kubeEnvironment {
 	w := &kubeEnvironment{newEnvironment(t), cluster, cluster.Namespace(t), ""}
 	w.kubeconfig = cluster.Kubeconfig(t)
 	w.cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	w.cloud.AWS().SetRole(role("tenant-a"), cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})
+	w.cloud.AWS().SetRole(role("tenant-a"),
+		cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":app"}})
 	w.create(t, "app", annotations())
 	return w
 }
 
 func (w *kubeEnvironment) create(t *testing.T, name string, annotations map[string]string) {
 	t.Helper()
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Annotations: annotations}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name,
+		Annotations: annotations}}
 	if err := w.cluster.Client().Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,8 @@ func (w *kubeEnvironment) tokenRequests(t *testing.T) (n int) {
 	return n
 }
 
-// remoteCluster is a second cluster that trusts the issuer of the first one for its own address.
+// remoteCluster is a second cluster that trusts the issuer of the first one for
+// its own address.
 func remoteCluster(t *testing.T, w *kubeEnvironment, audience, user string) *kubetest.Cluster {
 	t.Helper()
 	caFile := filepath.Join(w.home, "issuer-ca.crt")
@@ -91,7 +95,8 @@ func remoteCluster(t *testing.T, w *kubeEnvironment, audience, user string) *kub
 	return remote
 }
 
-// eventually tries until the API server has the issuer's keys, which it gets in the background.
+// eventually tries until the API server has the issuer's keys, which it gets in
+// the background.
 func eventually(t *testing.T, try func() result) result {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
@@ -102,7 +107,8 @@ func eventually(t *testing.T, try func() result) result {
 	}
 }
 
-// kubectl lists the namespaces of a real API server with what wid kubeconfig has written.
+// kubectl lists the namespaces of a real API server with what wid kubeconfig
+// has written.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -111,13 +117,15 @@ func TestKubectl(t *testing.T) {
 	ca := filepath.Join(w.home, "remote-ca.crt")
 	w.write(t, ca, string(remote.Config().CAData))
 	file := filepath.Join(w.home, "remote.yaml")
-	r := w.wid(t, "", append([]string{"kubeconfig", "--provider=generic", "--audience=" + audience, "--cluster-address=" + remote.Config().Host,
-		"--cluster-ca-file=" + ca, "-f", file}, w.app()...)...)
+	r := w.wid(t, "",
+		append([]string{"kubeconfig", "--provider=generic", "--audience=" + audience,
+			"--cluster-address=" + remote.Config().Host, "--cluster-ca-file=" + ca, "-f", file}, w.app()...)...)
 	if r.code != 0 || r.stdout != "" {
 		t.Fatalf("%+v", r)
 	}
 	content, err := os.ReadFile(file)
-	if info, statErr := os.Stat(file); err != nil || statErr != nil || info.Mode().Perm() != 0o600 || strings.Contains(string(content), "eyJ") {
+	if info, statErr := os.Stat(file); err != nil || statErr != nil || info.Mode().Perm() != 0o600 ||
+		strings.Contains(string(content), "eyJ") {
 		t.Errorf("%v, %v", err, statErr)
 	}
 	before := w.tokenRequests(t)
@@ -136,11 +144,14 @@ func TestKubectl(t *testing.T) {
 		t.Errorf("%d tokens were requested", n)
 	}
 	w.tryOtherShells(t, file)
-	if r := w.exec(t, "", []string{"KUBECONFIG=" + file}, "kubectl", "get", "secrets"); r.code == 0 || !strings.Contains(r.stderr, `"hub:system:serviceaccount:`+w.namespace+`:app" cannot list`) {
+	if r := w.exec(t, "", []string{"KUBECONFIG=" + file}, "kubectl", "get", "secrets"); r.code == 0 ||
+		!strings.Contains(r.stderr, `"hub:system:serviceaccount:`+w.namespace+`:app" cannot list`) {
 		t.Errorf("it may do more than it was granted: %+v", r)
 	}
-	// Deleting the ServiceAccount ends the access with the next call, though the token is still good.
-	if err := w.cluster.Client().Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}); err != nil {
+	// Deleting the ServiceAccount ends the access with the next call, though
+	// the token is still good.
+	if err := w.cluster.Client().Delete(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}); err != nil {
 		t.Fatal(err)
 	}
 	if r := list(); r.code == 0 || !strings.Contains(r.stderr, "not found") {
@@ -148,13 +159,16 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// tryOtherShells has kubectl run where variables are set for other plugins: they do not change what the kubeconfig means.
-// Those of the cache count all the same.
+// tryOtherShells has kubectl run where variables are set for other plugins:
+// they do not change what the kubeconfig means. Those of the cache count all
+// the same.
 func (w *kubeEnvironment) tryOtherShells(t *testing.T, file string) {
 	t.Helper()
 	before := w.tokenRequests(t)
-	for _, variable := range []string{"WID_SERVICE_ACCOUNT=tenant-b/app", "WID_TOKEN_FILE=/nonexistent", "WID_TOKEN_STDIN=true", "WID_AUDIENCE=vault",
-		"WID_SCOPE=x", "WID_PROVIDER=aws", "WID_ASSUME_ROLE=" + role("x"), "WID_IN_CLUSTER=true", "WID_ANNOTATION=a=b", "WID_TOKEN_LIFETIME=12m",
+	for _, variable := range []string{"WID_SERVICE_ACCOUNT=tenant-b/app", "WID_TOKEN_FILE=/nonexistent",
+		"WID_TOKEN_STDIN=true", "WID_AUDIENCE=vault",
+		"WID_SCOPE=x", "WID_PROVIDER=aws", "WID_ASSUME_ROLE=" + role("x"), "WID_IN_CLUSTER=true", "WID_ANNOTATION=a=b",
+		"WID_TOKEN_LIFETIME=12m",
 		"WID_PROXY_URL=http://127.0.0.1:1", "WID_STS_ENDPOINT=https://evil.example", "WID_BOUND_OBJECT=soon"} {
 		r := w.exec(t, "", []string{"KUBECONFIG=" + file, variable}, "kubectl", "get", "namespaces", "-o", "name")
 		if r.code != 0 || !strings.Contains(r.stdout, "namespace/kube-system") {
@@ -164,18 +178,22 @@ func (w *kubeEnvironment) tryOtherShells(t *testing.T, file string) {
 	if n := w.tokenRequests(t) - before; n != 0 {
 		t.Errorf("%d more tokens were requested", n)
 	}
-	r := w.exec(t, "", []string{"KUBECONFIG=" + file, "WID_CACHE_DIR=" + filepath.Join(w.home, "elsewhere")}, "kubectl", "get", "namespaces")
-	if kept, err := filepath.Glob(filepath.Join(w.home, "elsewhere", "*.json")); r.code != 0 || err != nil || len(kept) != 1 {
+	r := w.exec(t, "", []string{"KUBECONFIG=" + file, "WID_CACHE_DIR=" + filepath.Join(w.home, "elsewhere")}, "kubectl",
+		"get", "namespaces")
+	if kept, err := filepath.Glob(filepath.Join(w.home, "elsewhere", "*.json")); r.code != 0 || err != nil ||
+		len(kept) != 1 {
 		t.Errorf("WID_CACHE_DIR: %+v, %q, %v", r, kept, err)
 	}
 }
 
-// A kubeconfig for EKS: address and certificate authority come from AWS, and the bearer is one that EKS accepts.
+// A kubeconfig for EKS: address and certificate authority come from AWS, and
+// the bearer is one that EKS accepts.
 func TestKubeconfigForEKS(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
 	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: arn, Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
+	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: arn,
+		Endpoint: "https://ABCDEF.gr7.eu-central-1.eks.amazonaws.com", CA: w.cluster.Config().CAData})
 	w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	out := w.mustWid(t, "", append([]string{"kubeconfig", "--provider=aws", "--cluster=" + arn}, w.app()...)...)
 	config, err := clientcmd.Load([]byte(out))
@@ -183,43 +201,54 @@ func TestKubeconfigForEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster, exec := config.Clusters["wid"], config.AuthInfos["wid"].Exec
-	if cluster.Server != "https://abcdef.gr7.eu-central-1.eks.amazonaws.com:443" || string(cluster.CertificateAuthorityData) != string(w.cluster.Config().CAData) ||
+	if cluster.Server != "https://abcdef.gr7.eu-central-1.eks.amazonaws.com:443" ||
+		string(cluster.CertificateAuthorityData) != string(w.cluster.Config().CAData) ||
 		exec.Command != "wid" || !exec.ProvideClusterInfo || exec.InteractiveMode != "Never" {
 		t.Fatalf("%+v %+v", cluster, exec)
 	}
 	for _, version := range []string{"v1", "v1beta1"} {
-		info := `{"apiVersion":"client.authentication.k8s.io/` + version + `","kind":"ExecCredential","spec":{"interactive":false,"cluster":{"server":"` + cluster.Server + `"}}}`
+		info := `{"apiVersion":"client.authentication.k8s.io/` + version +
+			`","kind":"ExecCredential","spec":{"interactive":false,"cluster":{"server":"` + cluster.Server + `"}}}`
 		r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}, "wid", exec.Args...)
 		var answer clientauthv1beta1.ExecCredential
-		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != 0 || answer.APIVersion != "client.authentication.k8s.io/"+version || answer.Kind != "ExecCredential" {
+		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != 0 ||
+			answer.APIVersion != "client.authentication.k8s.io/"+version || answer.Kind != "ExecCredential" {
 			t.Fatalf("%v, %+v", err, r)
 		}
 		_, id, err := w.cloud.AWS().VerifyEKSToken(arn, answer.Status.Token)
-		if left := time.Until(answer.Status.ExpirationTimestamp.Time); err != nil || id.RoleARN != role("tenant-a") || left > 15*time.Minute || left < 10*time.Minute {
+		if left := time.Until(answer.Status.ExpirationTimestamp.Time); err != nil || id.RoleARN != role("tenant-a") ||
+			left > 15*time.Minute || left < 10*time.Minute {
 			t.Errorf("the bearer is of %+v for %s, %v", id, left, err)
 		}
 	}
 	// The kubeconfig was changed to lead somewhere else.
-	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://evil.example"}}}`
-	if r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info}, "wid", exec.Args...); r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "is not that of the cluster") {
+	info :=
+		`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://evil.example"}}}`
+	if r := w.exec(t, "", []string{"KUBERNETES_EXEC_INFO=" + info}, "wid",
+		exec.Args...); r.code != cli.ExitMisconfigured || r.stdout != "" ||
+		!strings.Contains(r.stderr, "is not that of the cluster") {
 		t.Errorf("for another server: %+v", r)
 	}
 }
 
-// A kubeconfig works in a shell that has none of the variables of the one that it was written in.
+// A kubeconfig works in a shell that has none of the variables of the one that
+// it was written in.
 func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
 	ca := filepath.Join(w.home, "prod-ca.crt")
 	w.write(t, ca, string(w.cluster.Config().CAData))
-	env := []string{"AWS_REGION=eu-central-1", "WID_KUBECONFIG=" + w.kubeconfig, "WID_SERVICE_ACCOUNT=" + w.namespace + "/app", "WID_SESSION_NAME_PREFIX=hub"}
-	r := w.exec(t, "", env, "wid", "kubeconfig", "--provider=aws", "--cluster-address=https://prod.example", "--cluster-name=prod", "--cluster-ca-file="+ca)
+	env := []string{"AWS_REGION=eu-central-1", "WID_KUBECONFIG=" + w.kubeconfig,
+		"WID_SERVICE_ACCOUNT=" + w.namespace + "/app", "WID_SESSION_NAME_PREFIX=hub"}
+	r := w.exec(t, "", env, "wid", "kubeconfig", "--provider=aws", "--cluster-address=https://prod.example",
+		"--cluster-name=prod", "--cluster-ca-file="+ca)
 	config, err := clientcmd.Load([]byte(r.stdout))
 	if err != nil || r.code != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	info := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example","certificate-authority-data":"` +
-		base64.StdEncoding.EncodeToString(config.Clusters["wid"].CertificateAuthorityData) + `"}}}`
+	info :=
+		`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"cluster":{"server":"https://prod.example","certificate-authority-data":"` +
+			base64.StdEncoding.EncodeToString(config.Clusters["wid"].CertificateAuthorityData) + `"}}}`
 	env = []string{"KUBERNETES_EXEC_INFO=" + info, "KUBECONFIG=/nonexistent"}
 	for _, v := range config.AuthInfos["wid"].Exec.Env {
 		env = append(env, v.Name+"="+v.Value)
@@ -236,7 +265,8 @@ func TestKubeconfigWithoutItsEnvironment(t *testing.T) {
 	}
 }
 
-// However many processes ask at once, one of them mints. What happens to the ServiceAccount takes effect nevertheless.
+// However many processes ask at once, one of them mints. What happens to the
+// ServiceAccount takes effect nevertheless.
 func TestManyCallsMintOnce(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -270,12 +300,14 @@ func TestManyCallsMintOnce(t *testing.T) {
 	if err := w.cluster.Client().Delete(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.wid(t, "", args...); r.code != cli.ExitMisconfigured || r.stdout != "" || !strings.Contains(r.stderr, "create it, or correct the name") {
+	if r := w.wid(t, "", args...); r.code != cli.ExitMisconfigured || r.stdout != "" ||
+		!strings.Contains(r.stderr, "create it, or correct the name") {
 		t.Errorf("after it was deleted: %+v", r)
 	}
 }
 
-// Whoever may not ask the cluster is told what is missing, also if somebody else's credential is on disk.
+// Whoever may not ask the cluster is told what is missing, also if somebody
+// else's credential is on disk.
 func TestRefusalsOfTheCluster(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
@@ -285,12 +317,14 @@ func TestRefusalsOfTheCluster(t *testing.T) {
 		want  string
 	}{
 		"nothing": {nil, "verb get on serviceaccounts"},
-		"reading": {[]rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}}}, "verb create on serviceaccounts/token"},
+		"reading": {[]rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts"},
+			Verbs: []string{"get"}}}, "verb create on serviceaccounts/token"},
 	} {
 		user := w.cluster.User(t, "wid-"+name, w.namespace, tc.rules...)
 		file := filepath.Join(w.home, name+".yaml")
 		w.write(t, file, kubeconfigOf(t, user.Host, user.CAData, user.CertData, user.KeyData, ""))
-		r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app", "--region=eu-central-1")
+		r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app",
+			"--region=eu-central-1")
 		if r.code != cli.ExitDenied || r.stdout != "" || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -299,7 +333,8 @@ func TestRefusalsOfTheCluster(t *testing.T) {
 	admin := w.cluster.Config()
 	file := filepath.Join(w.home, "expired.yaml")
 	w.write(t, file, kubeconfigOf(t, admin.Host, admin.CAData, nil, nil, "an-old-token"))
-	r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app", "--region=eu-central-1")
+	r := w.wid(t, "", "credential-process", "--kubeconfig="+file, "--service-account="+w.namespace+"/app",
+		"--region=eu-central-1")
 	if r.code != cli.ExitUnavailable || r.stdout != "" || !strings.Contains(r.stderr, "kubeconfig") {
 		t.Errorf("expired login: %+v", r)
 	}

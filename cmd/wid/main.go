@@ -1,4 +1,5 @@
-// Command wid is the library at the command line: credentials, clusters of hubs, bootstrap tokens and issuers. wid --help lists its commands;
+// Command wid is the library at the command line: credentials, clusters of
+// hubs, bootstrap tokens and issuers. wid --help lists its commands;
 // docs/wid.md shows how other programs use it as a plugin.
 package main
 
@@ -64,7 +65,8 @@ func rootOf(a *credentials.App) *cobra.Command {
 	}
 	add("Credentials of a ServiceAccount", "wid token --service-account tenant-a/app --region eu-central-1",
 		a.NewToken(), a.NewKubeconfig(), doctorcmd.NewDoctor(a))
-	add("Plugins of other programs", "git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
+	add("Plugins of other programs",
+		"git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
 		a.NewPlugins()...)
 	add("Hubs and their clusters (Open Cluster Management)", "wid hub accept --clusters managed-0 --wait",
 		hubcmd.NewHub(), joincmd.NewJoin(), joincmd.NewUnjoin())
@@ -90,7 +92,8 @@ const exitCodes = `  0    success
   130  interrupted by SIGINT or SIGTERM
 wid doctor has 0 to 3 of its own, wid docker-credential 0 and 1.`
 
-// argumentsOf inserts docker-credential if the program runs as docker-credential-wid.
+// argumentsOf inserts docker-credential if the program runs as
+// docker-credential-wid.
 func argumentsOf(argv []string) []string {
 	name := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
 	if name == "docker-credential-wid" {
@@ -100,7 +103,8 @@ func argumentsOf(argv []string) []string {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program", Example: "  wid version -o json", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Print the version and commit of this program",
+		Example: "  wid version -o json", Args: cobra.NoArgs}
 	o := cli.OutputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := buildinfo.Read()
@@ -112,7 +116,9 @@ func newVersion() *cobra.Command {
 func newCompletion(root *cobra.Command) *cobra.Command {
 	scripts := map[string]func(w io.Writer) error{
 		"bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) }, "zsh": root.GenZshCompletion,
-		"fish": func(w io.Writer) error { return root.GenFishCompletion(w, true) }, "powershell": root.GenPowerShellCompletionWithDesc,
+		"fish": func(w io.Writer) error {
+			return root.GenFishCompletion(w, true)
+		}, "powershell": root.GenPowerShellCompletionWithDesc,
 	}
 	return &cobra.Command{
 		Use:       "completion bash|zsh|fish|powershell",

@@ -37,7 +37,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// move is a hub of Open Cluster Management with one cluster, which moves as docs/registration-operate.md says.
+// move is a hub of Open Cluster Management with one cluster, which moves as
+// docs/registration-operate.md says.
 type move struct {
 	*documented
 	key  *ecdsa.PrivateKey // of the cluster's agent
@@ -50,7 +51,9 @@ func newMove(t *testing.T) *move {
 	regtest.Must(t, err)
 	w := newHubEnvironment(t)
 	w.runKubelet()
-	return &move{documented: w.document(document.Read(t, "docs/registration-operate.md").Section("Moving from Open Cluster Management")), key: key}
+	return &move{
+		documented: w.document(document.Read(t,
+			"docs/registration-operate.md").Section("Moving from Open Cluster Management")), key: key}
 }
 
 func (m *move) create(c client.Client, objects ...client.Object) {
@@ -60,7 +63,8 @@ func (m *move) create(c client.Client, objects ...client.Object) {
 	}
 }
 
-// installOCM leaves a hub of Open Cluster Management with the cluster managed-0, which has joined, and its agent.
+// installOCM leaves a hub of Open Cluster Management with the cluster
+// managed-0, which has joined, and its agent.
 func (m *move) installOCM() {
 	m.t.Helper()
 	crds, err := manifests.Parse(ocm.CRD(), addon.CRD())
@@ -68,7 +72,8 @@ func (m *move) installOCM() {
 	m.create(m.hub, crds[0], crds[1])
 	m.until("the hub serves ManagedClusters and add-ons", func() bool {
 		m.hub = m.client(m.hubConfig)
-		return m.hub.List(m.t.Context(), &ocm.ManagedClusterList{}) == nil && m.hub.List(m.t.Context(), &addon.ManagedClusterAddOnList{}) == nil
+		return m.hub.List(m.t.Context(), &ocm.ManagedClusterList{}) == nil &&
+			m.hub.List(m.t.Context(), &addon.ManagedClusterAddOnList{}) == nil
 	})
 	m.create(m.hub, regtest.OCMHub()...)
 	m.create(m.hub, regtest.LeftByOCM("managed-0")...)
@@ -79,8 +84,11 @@ func (m *move) installOCM() {
 	cluster.Labels["feature.open-cluster-management.io/addon-search"] = "available"
 	regtest.Must(m.t, m.hub.Update(m.t.Context(), cluster))
 	cluster.Status.ClusterClaims = []ocm.ManagedClusterClaim{{Name: "id.k8s.io", Value: "managed-0"}}
-	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(), {Type: ocm.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced", LastTransitionTime: metav1.Now()}}
-	for _, c := range []metav1.Condition{{Type: ocm.ConditionJoined, Reason: "ManagedClusterJoined"}, {Type: ocm.ConditionAvailable, Reason: "ManagedClusterAvailable"}} {
+	cluster.Status.Conditions = []metav1.Condition{regtest.AcceptedByOCM(),
+		{Type: ocm.ConditionClockSynced, Status: metav1.ConditionTrue, Reason: "ManagedClusterClockSynced",
+			LastTransitionTime: metav1.Now()}}
+	for _, c := range []metav1.Condition{{Type: ocm.ConditionJoined, Reason: "ManagedClusterJoined"},
+		{Type: ocm.ConditionAvailable, Reason: "ManagedClusterAvailable"}} {
 		c.Status = metav1.ConditionTrue
 		meta.SetStatusCondition(&cluster.Status.Conditions, c)
 	}
@@ -106,7 +114,8 @@ func (m *move) keyPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})
 }
 
-// installAgent leaves the agent of Open Cluster Management and its Secrets on the managed cluster.
+// installAgent leaves the agent of Open Cluster Management and its Secrets on
+// the managed cluster.
 func (m *move) installAgent() {
 	m.t.Helper()
 	secret := func(name string, data map[string][]byte) *corev1.Secret {
@@ -114,24 +123,32 @@ func (m *move) installAgent() {
 	}
 	deployment := func(namespace, name string) *appsv1.Deployment {
 		labels := map[string]string{"app": name}
-		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}}}
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}}}
 	}
-	m.create(m.managed, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultNamespace}},
+	m.create(m.managed, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent.DefaultAddOnNamespace}},
-		secret(agent.DefaultBootstrapSecret, map[string][]byte{"kubeconfig": []byte(kubeconfigOf(m.t, m.hubConfig.Host, m.hubConfig.CAData, nil, nil, ""))}),
-		secret(ocm.HubKubeconfigSecret, map[string][]byte{"cluster-name": []byte("managed-0"), "agent-name": []byte("agent1"), "tls.crt": m.cert, "tls.key": m.keyPEM(),
-			"kubeconfig": fmt.Appendf(nil, `apiVersion: v1
+		secret(agent.DefaultBootstrapSecret,
+			map[string][]byte{"kubeconfig": []byte(kubeconfigOf(m.t, m.hubConfig.Host, m.hubConfig.CAData, nil, nil, ""))}),
+		secret(ocm.HubKubeconfigSecret,
+			map[string][]byte{"cluster-name": []byte("managed-0"), "agent-name": []byte("agent1"), "tls.crt": m.cert,
+				"tls.key": m.keyPEM(),
+				"kubeconfig": fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: default-cluster, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: default-auth, user: {client-certificate: tls.crt, client-key: tls.key}}]
 contexts: [{name: default-context, context: {cluster: default-cluster, user: default-auth, namespace: configuration}}]
 current-context: default-context
 `, m.hubConfig.Host, base64.StdEncoding.EncodeToString(m.hubConfig.CAData))}),
-		deployment("open-cluster-management", "klusterlet"), deployment(agent.DefaultNamespace, "klusterlet-registration-agent"))
+		deployment("open-cluster-management", "klusterlet"),
+		deployment(agent.DefaultNamespace, "klusterlet-registration-agent"))
 }
 
-// request asks for a certificate of the cluster's agent, as agents of Open Cluster Management do.
+// request asks for a certificate of the cluster's agent, as agents of Open
+// Cluster Management do.
 func (m *move) request(c client.Client, name string) *certificatesv1.CertificateSigningRequest {
 	m.t.Helper()
 	request := requestOfSize(m.t, m.key, "managed-0", name, 0)
@@ -144,7 +161,9 @@ func (m *move) request(c client.Client, name string) *certificatesv1.Certificate
 func (m *move) sign(request *certificatesv1.CertificateSigningRequest, approve bool) []byte {
 	m.t.Helper()
 	if approve {
-		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApprovedByHubCSRApprovingController"}}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
+				Reason: "AutoApprovedByHubCSRApprovingController"}}
 		regtest.Must(m.t, m.hub.SubResource("approval").Update(m.t.Context(), request))
 	}
 	m.until("the certificate is there", func() bool {
@@ -162,14 +181,16 @@ func (m *move) asAgent() client.Client {
 	return m.client(config)
 }
 
-// goesOn restarts the agent of Open Cluster Management: it lists, reports, renews its Lease, and then its certificate.
+// goesOn restarts the agent of Open Cluster Management: it lists, reports,
+// renews its Lease, and then its certificate.
 func (m *move) goesOn(name string) {
 	m.t.Helper()
 	own, cluster, lease := m.asAgent(), &ocm.ManagedCluster{}, &coordinationv1.Lease{}
 	ctx := m.t.Context()
 	m.until("the agent may do what it did", func() bool {
 		if err := errors.Join(own.List(ctx, &ocm.ManagedClusterList{}, client.MatchingFields{"metadata.name": "managed-0"}),
-			own.List(ctx, &certificatesv1.CertificateSigningRequestList{}), own.Get(ctx, client.ObjectKey{Name: "managed-0"}, cluster),
+			own.List(ctx, &certificatesv1.CertificateSigningRequestList{}),
+			own.Get(ctx, client.ObjectKey{Name: "managed-0"}, cluster),
 			own.Get(ctx, client.ObjectKey{Namespace: "managed-0", Name: ocm.LeaseName}, lease)); err != nil {
 			return false
 		}
@@ -180,18 +201,21 @@ func (m *move) goesOn(name string) {
 	m.cert = m.sign(m.request(own, name), false)
 }
 
-// frozen returns what only programs of Open Cluster Management write, which stop.
+// frozen returns what only programs of Open Cluster Management write, which
+// stop.
 func (m *move) frozen() string {
 	m.t.Helper()
 	cluster := &ocm.ManagedCluster{}
 	regtest.Must(m.t, m.hub.Get(m.t.Context(), client.ObjectKey{Name: "managed-0"}, cluster))
-	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims, meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionClockSynced))
+	return fmt.Sprint(cluster.Labels, cluster.Spec.Taints, cluster.Status.ClusterClaims,
+		meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionClockSynced))
 }
 
 // is compares the only cluster.
 func (m *move) is(what string) {
 	m.t.Helper()
-	if all := statusOf(m.t, m.onHub); len(all) != 1 || !all[0].Accepted || all[0].Joined != "True" || all[0].Available != "True" || len(all[0].PendingRequests) > 0 {
+	if all := statusOf(m.t, m.onHub); len(all) != 1 || !all[0].Accepted || all[0].Joined != "True" ||
+		all[0].Available != "True" || len(all[0].PendingRequests) > 0 {
 		m.t.Errorf("%s: status is %+v", what, all)
 	}
 }
@@ -218,13 +242,16 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 		t.Errorf("init says %s", first)
 	}
 	variables := joinVariables(t, first)
-	if out := m.next("wid hub init"); strings.Contains(out, "stop to work") || !slices.ContainsFunc(m.left, func(line string) bool {
-		return strings.Contains(line, "-registration:controller") && strings.Contains(out, "\n  "+line+"\n")
-	}) {
+	if out := m.next("wid hub init"); strings.Contains(out, "stop to work") ||
+		!slices.ContainsFunc(m.left, func(line string) bool {
+			return strings.Contains(line, "-registration:controller") && strings.Contains(out, "\n  "+line+"\n")
+		}) {
 		t.Errorf("init says %s", out)
 	}
 	stopHub := m.runHub(hub.Options{OCMAgents: true})
-	m.until("the hub records the cluster", func() bool { return m.recordOf("managed-0")[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR })
+	m.until("the hub records the cluster", func() bool {
+		return m.recordOf("managed-0")[ocm.AuthTypeAnnotation] == registration.AuthTypeCSR
+	})
 	m.is("after the move")
 	m.goesOn("managed-0-renewal")
 	if got := m.recordOf("managed-0")[ocm.AgentAnnotation]; got != "agent1" {
@@ -253,20 +280,23 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m.expectAllTried()
 }
 
-// publish follows the documentation. A join without cluster-info on the hub ends at once, with the command that follows.
+// publish follows the documentation. A join without cluster-info on the hub
+// ends at once, with the command that follows.
 func (m *move) publish() {
 	m.t.Helper()
 	join := m.left[slices.IndexFunc(m.left, func(line string) bool { return strings.HasPrefix(line, "wid join") })]
 	start := time.Now()
 	r := m.try(join, joinVariables(m.t, must(m.t, "hub", "token", m.onHub))...)
 	_, remedy, _ := strings.Cut(strings.TrimSpace(r.stderr), "publishes cluster-info with: ")
-	if command := strings.Replace(remedy, "--context CLUSTER", "--context hub", 1); r.code != cli.ExitMisconfigured || command != m.left[0] || time.Since(start) > time.Minute {
+	if command := strings.Replace(remedy, "--context CLUSTER", "--context hub", 1); r.code != cli.ExitMisconfigured ||
+		command != m.left[0] || time.Since(start) > time.Minute {
 		m.t.Errorf("after %s join says %+v", time.Since(start), r)
 	}
 	m.next("wid bootstrap publish")
 }
 
-// bootstrapRole returns the rules that let new clusters join a hub of Open Cluster Management.
+// bootstrapRole returns the rules that let new clusters join a hub of Open
+// Cluster Management.
 func (m *move) bootstrapRole() []rbacv1.PolicyRule {
 	m.t.Helper()
 	role := &rbacv1.ClusterRole{}
@@ -274,7 +304,8 @@ func (m *move) bootstrapRole() []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// bootstrapSecret returns the kubeconfig with which the cluster's agent registers again.
+// bootstrapSecret returns the kubeconfig with which the cluster's agent
+// registers again.
 func (m *move) bootstrapSecret() string {
 	m.t.Helper()
 	secret := &corev1.Secret{}
@@ -283,7 +314,8 @@ func (m *move) bootstrapSecret() string {
 	return string(secret.Data[registration.SecretKeyKubeconfig])
 }
 
-// goBack follows the documentation. Both clusters have again what they had, apart from what the page says.
+// goBack follows the documentation. Both clusters have again what they had,
+// apart from what the page says.
 func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule, kubeconfig string) {
 	m.t.Helper()
 	for _, begins := range []string{"wid hub init", "kubectl", "wid unjoin", "kubectl", "kubectl"} {
@@ -297,12 +329,15 @@ func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule, kubeconfig
 	}
 	after := m.objects()
 	left := slices.DeleteFunc(minus(after, before), func(name string) bool {
-		return slices.ContainsFunc([]string{"cluster-info", "kubeadm:bootstrap-signer-clusterinfo", "/bootstrap-discovery", "/bootstrap-token-", " certificatesigningrequests ", "new-0"},
+		return slices.ContainsFunc([]string{"cluster-info", "kubeadm:bootstrap-signer-clusterinfo", "/bootstrap-discovery",
+			"/bootstrap-token-", " certificatesigningrequests ", "new-0"},
 			func(stays string) bool { return strings.Contains(name, stays) })
 	})
-	// The test has deleted an add-on, and the operator creates its binding again.
-	if missing := minus(before, after); len(left) > 0 || !slices.Equal(missing, []string{"hub addon.open-cluster-management.io managedclusteraddons managed-0/work",
-		"hub rbac.authorization.k8s.io clusterrolebindings /open-cluster-management:cluster-manager-registration:controller"}) {
+	// The test has deleted an add-on, and the operator creates its binding
+	// again.
+	if missing := minus(before, after); len(left) > 0 ||
+		!slices.Equal(missing, []string{"hub addon.open-cluster-management.io managedclusteraddons managed-0/work",
+			"hub rbac.authorization.k8s.io clusterrolebindings /open-cluster-management:cluster-manager-registration:controller"}) {
 		m.t.Errorf("left are %q, missing are %q", left, missing)
 	}
 }
@@ -314,17 +349,22 @@ func (m *move) joinNew(name, token string) {
 	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	request := requestOfSize(m.t, m.key, name, name, 0)
 	m.create(bootstrap, cluster, request)
-	regtest.Must(m.t, regtest.Patch(ctx, bootstrap, name, `{"metadata":{"annotations":{"example.com/note":"set before acceptance"}}}`))
+	regtest.Must(m.t,
+		regtest.Patch(ctx, bootstrap, name, `{"metadata":{"annotations":{"example.com/note":"set before acceptance"}}}`))
 	must(m.t, "hub", "accept", m.onHub, "--clusters="+name)
 	m.sign(request, false)
 	regtest.Must(m.t, m.hub.Delete(ctx, cluster))
-	m.until("the cluster is gone", func() bool { return apierrors.IsNotFound(m.hub.Get(ctx, client.ObjectKey{Name: name}, cluster)) })
+	m.until("the cluster is gone", func() bool {
+		return apierrors.IsNotFound(m.hub.Get(ctx, client.ObjectKey{Name: name}, cluster))
+	})
 }
 
-// podOf starts a Pod of a program of Open Cluster Management on the managed cluster, and returns what ends it.
+// podOf starts a Pod of a program of Open Cluster Management on the managed
+// cluster, and returns what ends it.
 func (m *move) podOf(namespace, app string) (ends func()) {
 	m.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app + "-0", Labels: map[string]string{"app": app}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app + "-0",
+		Labels: map[string]string{"app": app}},
 		Spec: corev1.PodSpec{NodeName: "ends", Containers: []corev1.Container{{Name: "program", Image: "ocm"}}}}
 	m.create(m.managed, pod)
 	return func() {
@@ -333,7 +373,8 @@ func (m *move) podOf(namespace, app string) (ends func()) {
 	}
 }
 
-// replaceAgent follows the documentation. The agent starts when its Deployment is there, as the kubelet has it.
+// replaceAgent follows the documentation. The agent starts when its Deployment
+// is there, as the kubelet has it.
 func (m *move) replaceAgent(variables []string) {
 	m.t.Helper()
 	m.next("wid join", variables...)
@@ -342,11 +383,13 @@ func (m *move) replaceAgent(variables []string) {
 	refuses := func(commands []string) {
 		m.t.Helper()
 		r := m.try(join, variables...)
-		if want := "again:\n  " + strings.Join(commands, "\n  ") + "\n"; r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, want) {
+		if want := "again:\n  " + strings.Join(commands, "\n  ") + "\n"; r.code != cli.ExitMisconfigured ||
+			!strings.Contains(r.stderr, want) {
 			m.t.Fatalf("got %+v, want %s", r, want)
 		}
 	}
-	endsOperator, endsAgent := m.podOf("open-cluster-management", "klusterlet"), m.podOf(agent.DefaultNamespace, "klusterlet-registration-agent")
+	endsOperator, endsAgent := m.podOf("open-cluster-management", "klusterlet"),
+		m.podOf(agent.DefaultNamespace, "klusterlet-registration-agent")
 	refuses(m.left[:4])
 	m.next("kubectl")
 	refuses(m.left[:3]) // its Pod still ends, and may scale the agent up again
@@ -357,18 +400,23 @@ func (m *move) replaceAgent(variables []string) {
 	endsAgent()
 	m.next("kubectl")
 	before := len(regtest.RequestsOf(m.t, m.hub, "managed-0"))
-	if r := m.try(join, variables...); r.code != cli.ExitUsage || !strings.Contains(r.stderr, `With token these get a new credential: ["work"]. With csr these: ["search"]`) {
+	if r := m.try(join, variables...); r.code != cli.ExitUsage ||
+		!strings.Contains(r.stderr, `With token these get a new credential: ["work"]. With csr these: ["search"]`) {
 		m.t.Fatalf("with add-ons of both auth types join says %+v", r)
 	}
-	regtest.Must(m.t, m.hub.Delete(m.t.Context(), &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}))
+	regtest.Must(m.t,
+		m.hub.Delete(m.t.Context(),
+			&addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "managed-0", Name: "work"}}))
 	if r := m.try(join, variables...); r.code != 0 || !strings.Contains(r.stdout, `keep the auth type "token"`) {
 		m.t.Fatalf("%+v", r)
 	}
-	if args := kubectl(m.t, "", m.onOther, "--namespace="+agent.DefaultNamespace, "get", "deployment", ocm.AgentName, "--output=jsonpath={..args}"); !strings.Contains(args, "--addon-kubeclient-registration-auth=token") {
+	if args := kubectl(m.t, "", m.onOther, "--namespace="+agent.DefaultNamespace, "get", "deployment", ocm.AgentName,
+		"--output=jsonpath={..args}"); !strings.Contains(args, "--addon-kubeclient-registration-auth=token") {
 		m.t.Errorf("our agent has the flags %s", args)
 	}
 	stopAgain := m.podOf("open-cluster-management", "klusterlet")
-	fails(m.t, cli.ExitMisconfigured, "wait --for=delete pod --selector app=klusterlet", "join", m.onOther, "--image=registry.example/wid-agent:v2", "--apply")
+	fails(m.t, cli.ExitMisconfigured, "wait --for=delete pod --selector app=klusterlet", "join", m.onOther,
+		"--image=registry.example/wid-agent:v2", "--apply")
 	stopAgain()
 	m.runAgent("managed-0")
 	m.until("our agent reports", func() bool {

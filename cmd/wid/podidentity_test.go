@@ -43,22 +43,28 @@ func wantedTrustPolicy(t *testing.T) string {
 func TestTrustPolicyOfBinding(t *testing.T) {
 	t.Parallel()
 	w := newKubeEnvironment(t)
-	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + w.kubeconfig, "--cluster=prod", "--server-role=" + podServerRole}
-	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, "has no IAMBindings") {
+	args := []string{"pod-identity", "trust-policy", "--kubeconfig=" + w.kubeconfig, "--cluster=prod",
+		"--server-role=" + podServerRole}
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured ||
+		!strings.Contains(r.stderr, "has no IAMBindings") {
 		t.Errorf("without the CustomResourceDefinition: %+v", r)
 	}
 	crd, object := filepath.Join(w.home, "crd.yaml"), filepath.Join(w.home, "binding.yaml")
 	w.write(t, crd, v1alpha1.BindingCRD())
 	w.write(t, object, podBinding)
-	t.Cleanup(func() { kubetest.Delete(t, w.cluster.Client(), v1alpha1.BindingCRD()) }) // TestDoctorPodIdentity needs a cluster without
+	// TestDoctorPodIdentity needs a cluster without
+	t.Cleanup(func() { kubetest.Delete(t, w.cluster.Client(), v1alpha1.BindingCRD()) })
 	kubectl := []string{args[2], "create", "-f"}
 	if r := w.exec(t, "", nil, "kubectl", append(kubectl, crd)...); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := eventually(t, func() result { return w.exec(t, "", nil, "kubectl", append(kubectl, object)...) }); r.code != 0 {
+	if r := eventually(t, func() result {
+		return w.exec(t, "", nil, "kubectl", append(kubectl, object)...)
+	}); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.exec(t, "", nil, "wid", append(args, "-n", "default", "reporting")...); r.code != 0 || strings.TrimSpace(r.stdout) != wantedTrustPolicy(t) {
+	if r := w.exec(t, "", nil, "wid", append(args, "-n", "default", "reporting")...); r.code != 0 ||
+		strings.TrimSpace(r.stdout) != wantedTrustPolicy(t) {
 		t.Errorf("%+v", r)
 	}
 	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != 0 {
@@ -68,10 +74,12 @@ func TestTrustPolicyOfBinding(t *testing.T) {
 	if r := w.exec(t, "", nil, "kubectl", set...); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-c/reporting"`) {
+	if r := w.exec(t, "", nil, "wid", append(args, "reporting")...); r.code != cli.ExitMisconfigured ||
+		!strings.Contains(r.stderr, `read IAMBinding "team-c/reporting"`) {
 		t.Errorf("the namespace of the context: %+v", r)
 	}
-	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != cli.ExitMisconfigured || !strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
+	if r := w.exec(t, "", nil, "wid", append(args, "-n", "team-b", "reporting")...); r.code != cli.ExitMisconfigured ||
+		!strings.Contains(r.stderr, `read IAMBinding "team-b/reporting"`) {
 		t.Errorf("another namespace: %+v", r)
 	}
 }
@@ -87,15 +95,19 @@ func TestTrustPolicyFlagsThatCannotWork(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no server role":                {[]string{"b"}, "--server-role is missing"},
-		"no cluster":                    {[]string{"b", "--server-role=" + podServerRole, "--cluster="}, "--cluster: it is set but empty"},
-		"cluster that is no label":      {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"}, `--cluster "a.b"`},
-		"no binding":                    {[]string{"--server-role=" + podServerRole}, "accepts 1 arg"},
-		"two bindings":                  {[]string{"b", "c", "--server-role=" + podServerRole}, "accepts 1 arg"},
-		"server role that is a session": {[]string{"b", "--server-role=arn:aws:sts::123456789012:assumed-role/x/y"}, `--server-role "arn:aws:sts::123456789012:assumed-role/x/y" is not`},
+		"no server role": {[]string{"b"}, "--server-role is missing"},
+		"no cluster": {[]string{"b", "--server-role=" + podServerRole, "--cluster="},
+			"--cluster: it is set but empty"},
+		"cluster that is no label": {[]string{"b", "--server-role=" + podServerRole, "--cluster=a.b"},
+			`--cluster "a.b"`},
+		"no binding":   {[]string{"--server-role=" + podServerRole}, "accepts 1 arg"},
+		"two bindings": {[]string{"b", "c", "--server-role=" + podServerRole}, "accepts 1 arg"},
+		"server role that is a session": {[]string{"b", "--server-role=arn:aws:sts::123456789012:assumed-role/x/y"},
+			`--server-role "arn:aws:sts::123456789012:assumed-role/x/y" is not`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newEnvironment(t).exec(t, "", nil, "wid", append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
+			r := newEnvironment(t).exec(t, "", nil, "wid",
+				append([]string{"pod-identity", "trust-policy", "--cluster=prod"}, test.args...)...)
 			if r.code != cli.ExitUsage || !strings.Contains(r.stderr, test.want) || r.stdout != "" {
 				t.Errorf("%+v", r)
 			}

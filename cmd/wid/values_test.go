@@ -18,17 +18,20 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
-// refused runs wid, which has to refuse its usage for a reason that names the culprit.
+// refused runs wid, which has to refuse its usage for a reason that names the
+// culprit.
 func refused(t *testing.T, culprit, reason string, args ...string) {
 	t.Helper()
 	out, err := wid(t, "", args...)
 	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUsage || !strings.Contains(err.Error(), culprit) ||
-		!strings.Contains(err.Error(), reason) || strings.Count(err.Error(), "set but empty")+strings.Count(err.Error(), "placeholder") != 1 {
+		!strings.Contains(err.Error(), reason) ||
+		strings.Count(err.Error(), "set but empty")+strings.Count(err.Error(), "placeholder") != 1 {
 		t.Errorf("wid %q: %v, not an error that says %q and %q\n%s", args, err, culprit, reason, out)
 	}
 }
 
-// texts yields the flags of a command, its parents' included, that hold a text or a list.
+// texts yields the flags of a command, its parents' included, that hold a text
+// or a list.
 func texts(cmd *cobra.Command, do func(f *pflag.Flag)) {
 	cmd.InheritedFlags() // merges them
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -49,7 +52,8 @@ func TestEmptyFlagsAreRefused(t *testing.T) {
 				}
 				count++
 				t.Run(cmd.CommandPath()+" --"+f.Name+", "+name, func(t *testing.T) {
-					refused(t, "--"+f.Name, "give it a value, or leave it out", slices.Concat(path, []string{"--" + f.Name + "=" + value})...)
+					refused(t, "--"+f.Name, "give it a value, or leave it out",
+						slices.Concat(path, []string{"--" + f.Name + "=" + value})...)
 				})
 			}
 		})
@@ -102,7 +106,9 @@ func TestAnEmptyIdentityIsRefused(t *testing.T) {
 		"trust policy": {"pod-identity", "trust-policy", "-n", "team-a", ""},
 		"git":          {"git-credential", ""},
 	} {
-		t.Run("argument of "+name, func(t *testing.T) { refused(t, "argument 1: it is set but empty", "give it a value", args...) })
+		t.Run("argument of "+name, func(t *testing.T) {
+			refused(t, "argument 1: it is set but empty", "give it a value", args...)
+		})
 	}
 }
 
@@ -114,7 +120,8 @@ func TestPlaceholdersAreRefused(t *testing.T) {
 				return // the kubeconfig knows them
 			}
 			t.Run(cmd.CommandPath()+" --"+f.Name, func(t *testing.T) {
-				refused(t, "--"+f.Name, `"AGENT_IMAGE" is a placeholder`, slices.Concat(path, []string{"--" + f.Name + "=AGENT_IMAGE"})...)
+				refused(t, "--"+f.Name, `"AGENT_IMAGE" is a placeholder`,
+					slices.Concat(path, []string{"--" + f.Name + "=AGENT_IMAGE"})...)
 			})
 		})
 	}
@@ -133,11 +140,13 @@ func TestPlaceholdersAreRefused(t *testing.T) {
 var (
 	// filled matches the value of a flag that a reader fills in.
 	filled = regexp.MustCompile(`--[a-z%-]+ ([A-Z][A-Z_]+)\b`)
-	// inOtherPrograms are placeholders in commands of cloud and service programs alone.
+	// inOtherPrograms are placeholders in commands of cloud and service
+	// programs alone.
 	inOtherPrograms = strings.Fields("EMAIL KEY=VALUE MEMBER NAMESPACE:SERVICE_ACCOUNT PATH PROVIDER_ARN ROLE SUBJECT")
 )
 
-// Every placeholder that a text prints for a person is one that the commands refuse.
+// Every placeholder that a text prints for a person is one that the commands
+// refuse.
 func TestEveryPrintedPlaceholderIsKnown(t *testing.T) {
 	found := 0
 	isKnown := func(file, word string) {

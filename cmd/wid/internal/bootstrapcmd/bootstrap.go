@@ -52,7 +52,8 @@ func newCreate(s *cli.Side) *cobra.Command {
 	flags.DurationVar(&ttl, "ttl", 24*time.Hour, "lifetime of the token from now, 0 for no expiry")
 	flags.StringSliceVar(&config.Usages, "usages", known, "usages of the token")
 	cli.Offer(cmd, "usages", known...)
-	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"}, "extra groups of the token's user, with the usage authentication")
+	flags.StringSliceVar(&config.Groups, "groups", []string{"system:bootstrappers:kubeadm:default-node-token"},
+		"extra groups of the token's user, with the usage authentication")
 	flags.StringVar(&config.Description, "description", "", "description of the token")
 	return s.Limited(cmd, cli.DefaultTimeout, func(ctx context.Context, cmd *cobra.Command) (err error) {
 		if ttl < 0 {
@@ -88,7 +89,9 @@ func newCreate(s *cli.Side) *cobra.Command {
 		if o.Format == "text" {
 			return cli.Say(cmd, "%s", created.Token.Reveal())
 		}
-		return o.Print(cmd, listed(tokens.Listed{Name: bootstrapapi.BootstrapTokenSecretPrefix + created.Token.ID(), Config: created}, true), nil)
+		return o.Print(cmd,
+			listed(tokens.Listed{Name: bootstrapapi.BootstrapTokenSecretPrefix + created.Token.ID(), Config: created}, true),
+			nil)
 	})
 }
 
@@ -180,7 +183,8 @@ func newPublish(s *cli.Side) *cobra.Command {
 	})
 }
 
-// Listed is a token in the output of list and create. In that of list, Token is set with --reveal only.
+// Listed is a token in the output of list and create. In that of list, Token is
+// set with --reveal only.
 type Listed struct {
 	ID          string   `json:"id,omitempty"`
 	Token       string   `json:"token,omitempty"`
@@ -228,10 +232,12 @@ func newList(s *cli.Side) *cobra.Command {
 	})
 }
 
-// listed returns the row of a token. Cells keep text of other users to one line each, without control characters.
+// listed returns the row of a token. Cells keep text of other users to one line
+// each, without control characters.
 func listed(l tokens.Listed, reveal bool) Listed {
 	if l.Err != nil {
-		return Listed{Name: l.Name, Error: l.Err.Error(), cells: []string{"<" + l.Name + ">", "", "", "", "", redact.Text(l.Err.Error())}}
+		return Listed{Name: l.Name, Error: l.Err.Error(),
+			cells: []string{"<" + l.Name + ">", "", "", "", "", redact.Text(l.Err.Error())}}
 	}
 	c := l.Config
 	token, ttl, expires := c.Token.String(), "<forever>", "<never>"
@@ -244,7 +250,8 @@ func listed(l tokens.Listed, reveal bool) Listed {
 		row.Expires = cli.End(c.Expires)
 		ttl, expires = time.Until(c.Expires).Round(time.Second).String(), row.Expires
 	}
-	row.cells = []string{token, ttl, expires, strings.Join(c.Usages, ","), strings.Join(c.Groups, ","), redact.Text(c.Description)}
+	row.cells = []string{token, ttl, expires, strings.Join(c.Usages, ","), strings.Join(c.Groups, ","),
+		redact.Text(c.Description)}
 	return row
 }
 
@@ -267,10 +274,13 @@ func newDiscover(s *cli.Side) *cobra.Command {
 	o := cli.OutputFlag(cmd, "yaml", "json")
 	flags := cmd.Flags()
 	flags.StringVar(&f.token, "token", "", "bootstrap token, <id>.<secret>")
-	flags.StringVar(&f.file, "discovery-file", "", "file, https URL, or - for standard input, with the cluster's information")
+	flags.StringVar(&f.file, "discovery-file", "",
+		"file, https URL, or - for standard input, with the cluster's information")
 	flags.StringSliceVar(&f.pins, "ca-cert-hash", nil, "pin of the cluster's CA, sha256:<hex>; may be repeated")
-	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false, "trust every server that knows the token, without a pin")
-	flags.StringVar(&f.serverName, "tls-server-name", "", "name to check the server's certificate against, if it is not that of the address")
+	flags.BoolVar(&f.unsafe, "unsafe-skip-ca-verification", false,
+		"trust every server that knows the token, without a pin")
+	flags.StringVar(&f.serverName, "tls-server-name", "",
+		"name to check the server's certificate against, if it is not that of the address")
 	output := flags.StringP("file", "f", "", "kubeconfig to write as YAML, mode 0600; standard output otherwise")
 	cli.Rare(flags, "unsafe-skip-ca-verification", "tls-server-name")
 	return s.Limited(cmd, 5*time.Minute, func(ctx context.Context, cmd *cobra.Command) error {
@@ -297,12 +307,14 @@ func newDiscover(s *cli.Side) *cobra.Command {
 	})
 }
 
-// save writes the kubeconfig. The hint passes a token, since kubectl asks for a user name otherwise.
+// save writes the kubeconfig. The hint passes a token, since kubectl asks for a
+// user name otherwise.
 func save(cmd *cobra.Command, info *bootstrap.ClusterInfo, file string) error {
 	if err := info.Save(file); err != nil {
 		return err
 	}
-	cmd.PrintErrf("wid: wrote %s, which names %s and holds no credentials; try it with a token of the cluster: kubectl --kubeconfig %s --token \"$TOKEN\" get --raw /version\n",
+	cmd.PrintErrf(
+		"wid: wrote %s, which names %s and holds no credentials; try it with a token of the cluster: kubectl --kubeconfig %s --token \"$TOKEN\" get --raw /version\n",
 		file, info.Server, shell.Word(file, "FILE"))
 	return nil
 }
@@ -319,7 +331,8 @@ func (f *discoverFlags) find(ctx context.Context, cmd *cobra.Command) (*bootstra
 	if err != nil {
 		return nil, cli.Usagef("%v", err)
 	}
-	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout), bootstrap.WithServerName(f.serverName)}
+	opts := []bootstrap.DiscoverOption{bootstrap.WithPins(pins), bootstrap.WithTimeout(f.timeout),
+		bootstrap.WithServerName(f.serverName)}
 	if f.unsafe {
 		opts = append(opts, bootstrap.WithoutPins())
 	}
@@ -332,7 +345,8 @@ func (f *discoverFlags) check(args []string, output string) error {
 	case (f.token == "") == (f.file == ""):
 		return cli.Usagef("pass one of --token and --discovery-file")
 	case f.file != "" && (len(args) > 0 || len(f.pins) > 0 || f.unsafe || f.serverName != ""):
-		return cli.Usagef("--discovery-file takes neither a server nor pins nor what goes with them: the file itself is trusted")
+		return cli.Usagef(
+			"--discovery-file takes neither a server nor pins nor what goes with them: the file itself is trusted")
 	case f.file == "" && len(args) == 0:
 		return cli.Usagef("name the server, as host:port, or several addresses of it")
 	case f.file == "" && len(f.pins) == 0 && !f.unsafe:

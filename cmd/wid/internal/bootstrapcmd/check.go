@@ -24,10 +24,12 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Checked is a part of a join by token, in the output of check. Parts are cluster-info, anonymous and token.
+// Checked is a part of a join by token, in the output of check. Parts are
+// cluster-info, anonymous and token.
 type Checked struct {
 	Part string `json:"part"`
-	// OK is false if the part keeps nodes and agents from joining by this token. Detail then says why.
+	// OK is false if the part keeps nodes and agents from joining by this
+	// token. Detail then says why.
 	OK      bool     `json:"ok"`
 	ID      string   `json:"id,omitempty"`
 	Expires string   `json:"expires,omitempty"`
@@ -105,7 +107,8 @@ func checkInfo(content string) Checked {
 	return row
 }
 
-// checkAnonymous reads cluster-info as a machine does. An access review would not notice an API server that refuses all anonymous requests.
+// checkAnonymous reads cluster-info as a machine does. An access review would
+// not notice an API server that refuses all anonymous requests.
 func checkAnonymous(ctx context.Context, config *rest.Config) (Checked, error) {
 	row := Checked{Part: "anonymous"}
 	config = rest.AnonymousClientConfig(config)
@@ -149,6 +152,7 @@ func checkToken(l tokens.Listed, published map[string]string) Checked {
 		fault = "does not log in: it lacks the usage authentication"
 	}
 	checked.OK = fault == ""
-	checked.Detail = fmt.Sprintf("expires %s, usages %s; %s", cmp.Or(row.Expires, "never"), strings.Join(row.Usages, ","), cmp.Or(fault, "signs cluster-info"))
+	checked.Detail = fmt.Sprintf("expires %s, usages %s; %s", cmp.Or(row.Expires, "never"), strings.Join(row.Usages, ","),
+		cmp.Or(fault, "signs cluster-info"))
 	return checked
 }

@@ -99,28 +99,34 @@ func (w *checkEnvironment) wants(code int, lines ...string) {
 func TestCheck(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	w := &checkEnvironment{cluster, t, "--kubeconfig=" + cluster.Kubeconfig(t)}
-	w.wants(cli.ExitMisconfigured, "cluster-info no not published: run wid bootstrap publish", "anonymous no may not read cluster-info", "token no there is none: run wid bootstrap create")
+	w.wants(cli.ExitMisconfigured, "cluster-info no not published: run wid bootstrap publish",
+		"anonymous no may not read cluster-info", "token no there is none: run wid bootstrap create")
 	if out, code := run(t, "publish", w.kubeconfig); code != 0 {
 		t.Fatal(out)
 	}
 	good, signs, other, bare := w.create(), w.create("--usages=signing"), w.create(), w.create()
-	w.wants(cli.ExitMisconfigured, "cluster-info yes names https://", "anonymous yes may read", "token "+good.ID()+" no expires 20", "no signature in cluster-info")
+	w.wants(cli.ExitMisconfigured, "cluster-info yes names https://", "anonymous yes may read",
+		"token "+good.ID()+" no expires 20", "no signature in cluster-info")
 	w.sign(good.ID(), true, good)
 	w.sign(signs.ID(), true, signs)
 	w.sign(other.ID(), false, other)
-	w.wants(0, "token "+good.ID()+" yes expires 20", "usages authentication,signing; signs cluster-info", "usages signing; does not log in: it lacks the usage authentication",
+	w.wants(0, "token "+good.ID()+" yes expires 20", "usages authentication,signing; signs cluster-info",
+		"usages signing; does not log in: it lacks the usage authentication",
 		"its signature in cluster-info does not fit", "token "+bare.ID()+" no")
 	w.formats(good)
 	w.spoil(good.ID(), "expiration", "2020-01-01T00:00:00Z")
 	w.spoil(signs.ID(), "usage-bootstrap-signing", "no")
 	w.spoil(other.ID(), "token-id", "fedcba")
-	w.wants(cli.ExitMisconfigured, "token "+good.ID()+" no expires 2020-01-01T00:00:00Z", "expired: run wid bootstrap create", "lacks the usage signing", "token no ignored: secret \"kube-system/bootstrap-token-"+other.ID())
+	w.wants(cli.ExitMisconfigured, "token "+good.ID()+" no expires 2020-01-01T00:00:00Z",
+		"expired: run wid bootstrap create", "lacks the usage signing",
+		"token no ignored: secret \"kube-system/bootstrap-token-"+other.ID())
 	if err := w.Client().DeleteAllOf(t.Context(), &rbacv1.RoleBinding{}, client.InNamespace("kube-public")); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(cli.ExitMisconfigured, "anonymous no may not read cluster-info")
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}}
-	if err := w.Client().Patch(t.Context(), info, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"kubeconfig":"users: [{name: u}]"}}`))); err != nil {
+	if err := w.Client().Patch(t.Context(), info,
+		client.RawPatch("application/merge-patch+json", []byte(`{"data":{"kubeconfig":"users: [{name: u}]"}}`))); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(cli.ExitMisconfigured, "cluster-info no", ": run wid bootstrap publish")
@@ -129,10 +135,12 @@ func TestCheck(t *testing.T) {
 // formats compares JSON and YAML, and finds no secret in them.
 func (w *checkEnvironment) formats(token bootstrap.Token) {
 	w.t.Helper()
-	for format, parse := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
+	for format, parse := range map[string]func([]byte, any) error{
+		"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
 		var list struct{ Items []Checked }
 		out, code := run(w.t, "check", "-o", format, w.kubeconfig)
-		if err := parse([]byte(out), &list); err != nil || code != 0 || len(list.Items) != 6 || !list.Items[0].OK || strings.Contains(out, token.Reveal()[7:]) {
+		if err := parse([]byte(out), &list); err != nil || code != 0 || len(list.Items) != 6 || !list.Items[0].OK ||
+			strings.Contains(out, token.Reveal()[7:]) {
 			w.t.Errorf("%s: %v: %s", format, err, out)
 		}
 		for _, row := range list.Items[2:] {
@@ -156,11 +164,13 @@ func (w *checkEnvironment) spoil(id, key, value string) {
 	}
 }
 
-// An API server that refuses requests without a login says so itself; no access review would.
+// An API server that refuses requests without a login says so itself; no access
+// review would.
 func TestCheckWithoutAnonymousRequests(t *testing.T) {
 	file := t.TempDir() + "/authentication.yaml"
-	content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n  conditions:\n" +
-		"  - path: /livez\n  - path: /readyz\n  - path: /healthz\n"
+	content :=
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n  conditions:\n" +
+			"  - path: /livez\n  - path: /readyz\n  - path: /healthz\n"
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

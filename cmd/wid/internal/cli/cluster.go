@@ -49,15 +49,16 @@ type Side struct {
 	Notices io.Writer
 }
 
-// Config is for clients of the cluster, whose answers become trust elsewhere. It also returns the namespace of the
-// context.
+// Config is for clients of the cluster, whose answers become trust elsewhere.
+// It also returns the namespace of the context.
 func (s *Side) Config() (*rest.Config, string, error) {
 	config, namespace, err := s.KubeFile.Config()
 	switch {
 	case errors.As(err, new(*auth.Error)):
 		return nil, "", err
 	case err != nil:
-		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG", "cannot read the kubeconfig: %s", KubeconfigMistake(err))
+		return nil, "", Problem(auth.ErrMisconfigured, "pass --kubeconfig, or set KUBECONFIG",
+			"cannot read the kubeconfig: %s", KubeconfigMistake(err))
 	}
 	Announce(config, s.Notices)
 	if err := apiserver.CheckVerified(config); err != nil {
@@ -82,7 +83,8 @@ func Info(config *rest.Config, server, flag string) (*bootstrap.ClusterInfo, err
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, Usagef("the kubeconfig cannot be used: %s", KubeconfigMistake(err))
 	}
-	info := &bootstrap.ClusterInfo{Server: cmp.Or(server, config.Host), CAData: config.CAData, TLSServerName: config.ServerName}
+	info := &bootstrap.ClusterInfo{Server: cmp.Or(server, config.Host), CAData: config.CAData,
+		TLSServerName: config.ServerName}
 	if _, err := info.Encode(); err != nil {
 		return nil, Usagef("--%s: %v", flag, err)
 	}
@@ -90,13 +92,16 @@ func Info(config *rest.Config, server, flag string) (*bootstrap.ClusterInfo, err
 }
 
 // Command returns a command for a cluster, whose work ends in time.
-func (s *Side) Command(cmd *cobra.Command, of string, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+func (s *Side) Command(cmd *cobra.Command, of string,
+	work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
 	s.Bind(cmd.Flags(), of)
 	return s.Limited(cmd, 5*time.Minute, work)
 }
 
-// Limited ends the work of a command after --timeout, also if it reads a named pipe, which ignores contexts.
-func (s *Side) Limited(cmd *cobra.Command, timeout time.Duration, work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
+// Limited ends the work of a command after --timeout, also if it reads a named
+// pipe, which ignores contexts.
+func (s *Side) Limited(cmd *cobra.Command, timeout time.Duration,
+	work func(ctx context.Context, cmd *cobra.Command) error) *cobra.Command {
 	limit := cmd.Flags().Duration("timeout", timeout, "time for everything together")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s.Timeout, s.Notices = *limit, cmd.ErrOrStderr()
@@ -124,7 +129,8 @@ func AnswerOf(err error, operation string) error {
 	e := &auth.Error{Operation: operation, Err: err, Message: OneLine(kubeerror.Message(err))}
 	switch status := apierrors.APIStatus(nil); {
 	case meta.IsNoMatchError(err) || errors.As(err, new(*meta.NoKindMatchError)):
-		e.Reason, e.Remedy = auth.ErrMisconfigured, "prepare the hub with wid hub init --apply, or pick another cluster with --context"
+		e.Reason, e.Remedy = auth.ErrMisconfigured,
+			"prepare the hub with wid hub init --apply, or pick another cluster with --context"
 	case apierrors.IsUnauthorized(err):
 		e.Reason, e.Remedy = auth.ErrUnavailable, "log in again, or renew the token"
 	case apierrors.IsForbidden(err):
@@ -136,12 +142,14 @@ func AnswerOf(err error, operation string) error {
 	case errors.As(err, &status) && status.Status().Code < 500:
 		e.Reason, e.Remedy = auth.ErrMisconfigured, "correct what the API server refuses"
 	default:
-		e.Reason, e.Remedy = auth.ErrUnavailable, "check the address of the cluster and the network, and try kubectl version with the same kubeconfig"
+		e.Reason, e.Remedy = auth.ErrUnavailable,
+			"check the address of the cluster and the network, and try kubectl version with the same kubeconfig"
 	}
 	return e
 }
 
-// WarnOfLoopback warns of addresses of kind or of a tunnel, which other machines cannot reach.
+// WarnOfLoopback warns of addresses of kind or of a tunnel, which other
+// machines cannot reach.
 func WarnOfLoopback(cmd *cobra.Command, server, flag string) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -160,7 +168,8 @@ func End(expires time.Time) string {
 	return expires.UTC().Format(time.RFC3339)
 }
 
-// NewClient returns a client that knows the kinds of hubs, managed clusters and pod identity. It bounds answers.
+// NewClient returns a client that knows the kinds of hubs, managed clusters and
+// pod identity. It bounds answers.
 func NewClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme),
@@ -175,7 +184,8 @@ func NewClient(config *rest.Config) (client.Client, error) {
 	return c, AnswerOf(err, "connect to "+config.Host)
 }
 
-// KubeFile names a kubeconfig and a context. Empty fields mean the defaults of kubectl.
+// KubeFile names a kubeconfig and a context. Empty fields mean the defaults of
+// kubectl.
 type KubeFile struct{ Path, Context string }
 
 // Bind adds --kubeconfig and --context.
@@ -191,8 +201,8 @@ func (k KubeFile) Rules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// Config is for clients of the cluster. It also returns the namespace of the context, "default" if it names none. It
-// reads a pipe once.
+// Config is for clients of the cluster. It also returns the namespace of the
+// context, "default" if it names none. It reads a pipe once.
 func (k KubeFile) Config() (*rest.Config, string, error) {
 	loader, err := k.Load()
 	if err != nil {
@@ -210,7 +220,8 @@ func (k KubeFile) Config() (*rest.Config, string, error) {
 	return config, namespace, err
 }
 
-// check finds the mistakes for which client-go has no words, or none that name the value.
+// check finds the mistakes for which client-go has no words, or none that name
+// the value.
 func (k KubeFile) check(loader clientcmd.ClientConfig) error {
 	config, err := loader.RawConfig()
 	if err != nil || clientcmdapi.IsConfigEmpty(&config) {
@@ -228,14 +239,17 @@ func (k KubeFile) check(loader clientcmd.ClientConfig) error {
 	cluster, ok := config.Clusters[at.Cluster]
 	switch {
 	case !ok:
-		return Problem(auth.ErrMisconfigured, "correct it, or "+picking, "the %s %.200q of the kubeconfig names the cluster %.200q, which does not exist", what, name, at.Cluster)
+		return Problem(auth.ErrMisconfigured, "correct it, or "+picking,
+			"the %s %.200q of the kubeconfig names the cluster %.200q, which does not exist", what, name, at.Cluster)
 	case address.LacksBrackets(cluster.Server):
-		return Problem(auth.ErrMisconfigured, "put the IPv6 address in brackets, as in https://[<address>]:<port>", "the kubeconfig's cluster %.200q has the server %.200q", at.Cluster, cluster.Server)
+		return Problem(auth.ErrMisconfigured, "put the IPv6 address in brackets, as in https://[<address>]:<port>",
+			"the kubeconfig's cluster %.200q has the server %.200q", at.Cluster, cluster.Server)
 	}
 	return nil
 }
 
-// Load reads the files once, since a pipe such as <(…) of the shell has no second time.
+// Load reads the files once, since a pipe such as <(…) of the shell has no
+// second time.
 func (k KubeFile) Load() (clientcmd.ClientConfig, error) {
 	rules, overrides := k.Rules(), &clientcmd.ConfigOverrides{CurrentContext: k.Context}
 	config, err := rules.Load()
@@ -266,7 +280,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// patient removes a Retry-After that exceeds the deadline: client-go then returns the error of the server.
+// patient removes a Retry-After that exceeds the deadline: client-go then
+// returns the error of the server.
 func patient(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	resp, err := next.RoundTrip(r)
 	if err != nil {
@@ -283,7 +298,8 @@ func patient(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Current returns the name of the context, "" if it cannot be told. A pipe is not read twice.
+// Current returns the name of the context, "" if it cannot be told. A pipe is
+// not read twice.
 func (k KubeFile) Current() string {
 	isPipe := func(file string) bool { info, err := os.Stat(file); return err == nil && !info.Mode().IsRegular() }
 	if k.Context != "" || slices.ContainsFunc(k.Rules().GetLoadingPrecedence(), isPipe) {
@@ -296,7 +312,8 @@ func (k KubeFile) Current() string {
 	return raw.CurrentContext
 }
 
-// Kubectl adds the kubeconfig and the context to a command of kubectl or of wid.
+// Kubectl adds the kubeconfig and the context to a command of kubectl or of
+// wid.
 func (k KubeFile) Kubectl(command string) string {
 	program, arguments, _ := strings.Cut(command, " ")
 	if program != "kubectl" && program != "wid" || strings.HasPrefix(arguments, "--kubeconfig ") {
@@ -315,12 +332,14 @@ func (k KubeFile) Kubectl(command string) string {
 	return program + flags + " " + arguments
 }
 
-// KubeconfigMistake leaves out texts that repeat an address, because that of a proxy may hold a password.
+// KubeconfigMistake leaves out texts that repeat an address, because that of a
+// proxy may hold a password.
 func KubeconfigMistake(err error) string {
 	text := err.Error()
 	var parsing *url.Error
 	switch {
-	case strings.Contains(text, "proxy-url"), strings.Contains(text, "could not parse"), strings.Contains(text, "unsupported scheme"):
+	case strings.Contains(text, "proxy-url"), strings.Contains(text, "could not parse"),
+		strings.Contains(text, "unsupported scheme"):
 		return "a proxy-url of the kubeconfig is malformed: it has to begin with http://, https:// or socks5://"
 	case errors.As(err, &parsing):
 		return "an address of the kubeconfig is malformed"
@@ -328,14 +347,16 @@ func KubeconfigMistake(err error) string {
 	return OneLine(text)
 }
 
-// Clients watches the clients of kubeconfigs. Its methods are safe for concurrent use.
+// Clients watches the clients of kubeconfigs. Its methods are safe for
+// concurrent use.
 type Clients struct {
 	mu        sync.Mutex
 	secrets   []string // sent to API servers, since the error of a server may repeat them
 	endRelays []func()
 }
 
-// Watch records the credentials of the config's clients, including those of plugins, and relays what exec plugins say.
+// Watch records the credentials of the config's clients, including those of
+// plugins, and relays what exec plugins say.
 func (c *Clients) Watch(config *rest.Config, stderr io.Writer) error {
 	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		c.note(r.Header.Get("Authorization"))

@@ -43,7 +43,8 @@ func Rare(f *pflag.FlagSet, names ...string) {
 // Headed gives a flag a heading of its own in --help.
 func Headed(f *pflag.FlagSet, name, heading string) { annotate(f, name, flagGroup, heading) }
 
-// Group returns a command that has only subcommands. Other arguments are wrong usage.
+// Group returns a command that has only subcommands. Other arguments are wrong
+// usage.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -61,7 +62,8 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Finish gives a command and its subcommands completion, --help-all, the exit code of wrong usage, and CheckValue.
+// Finish gives a command and its subcommands completion, --help-all, the exit
+// code of wrong usage, and CheckValue.
 func Finish(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		Finish(child)
@@ -114,7 +116,8 @@ func Help(cmd *cobra.Command) error {
 
 const exitCodes = "wid/exit-codes"
 
-// ExitCodes gives a command, but none of its subcommands, a list of exit codes in its help.
+// ExitCodes gives a command, but none of its subcommands, a list of exit codes
+// in its help.
 func ExitCodes(cmd *cobra.Command, codes string) {
 	cmd.Annotations = map[string]string{exitCodes: codes}
 }
@@ -156,7 +159,8 @@ func (h *help) paragraphs(text string) {
 
 func (h *help) wrapped(first, rest, text string) { h.line(Wrap(first, rest, text, h.width, "")...) }
 
-// Wrap breaks a text at blanks and ends of lines. It counts runes as columns. All lines but the last end with joint.
+// Wrap breaks a text at blanks and ends of lines. It counts runes as columns.
+// All lines but the last end with joint.
 func Wrap(first, rest, text string, width int, joint string) (lines []string) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\n' })
 	line := first + strings.Join(words[:min(1, len(words))], "")
@@ -170,7 +174,8 @@ func Wrap(first, rest, text string, width int, joint string) (lines []string) {
 	return append(lines, line)
 }
 
-// flags lists a group. pflag itself stops wrapping at a word that is wider than its column.
+// flags lists a group. pflag itself stops wrapping at a word that is wider than
+// its column.
 func (h *help) flags(group *pflag.FlagSet) {
 	if group.HasFlags() {
 		h.line("", group.Name()+":")
@@ -216,7 +221,8 @@ func (h *help) commands(cmd *cobra.Command) {
 	}
 }
 
-// flagsOf lists the flags by heading, those without one first. Without --help-all it counts the rare ones instead.
+// flagsOf lists the flags by heading, those without one first. Without
+// --help-all it counts the rare ones instead.
 func (h *help) flagsOf(cmd *cobra.Command) (hidden int) {
 	groups := []*pflag.FlagSet{pflag.NewFlagSet("Flags", pflag.ContinueOnError)}
 	add := func(f *pflag.Flag) {
@@ -240,9 +246,11 @@ func (h *help) flagsOf(cmd *cobra.Command) (hidden int) {
 	return hidden
 }
 
-// Offer names the values that completion offers for a flag, instead of names of files.
+// Offer names the values that completion offers for a flag, instead of names of
+// files.
 func Offer(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // a mistake in the name of a flag
 	}
 }
@@ -260,20 +268,24 @@ func offerContexts(cmd *cobra.Command) {
 			continue
 		}
 		// A flag that a group hands down has it already.
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			loader, err := KubeFile{Path: cmd.Flag(kubeconfig).Value.String()}.Load()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			raw, _ := loader.RawConfig()                                                              // without an answer there is nothing to offer
-			return slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { // the terminal gets them as they are
-				return strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-			}), cobra.ShellCompDirectiveNoFileComp
-		})
+		_ = cmd.RegisterFlagCompletionFunc(flag,
+			func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+				loader, err := KubeFile{Path: cmd.Flag(kubeconfig).Value.String()}.Load()
+				if err != nil {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				// without an answer there is nothing to offer
+				raw, _ := loader.RawConfig()
+				// the terminal gets them as they are
+				return slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool {
+					return strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+				}), cobra.ShellCompDirectiveNoFileComp
+			})
 	}
 }
 
-// Output is the flag --output of a command. Its value is one of the command's formats.
+// Output is the flag --output of a command. Its value is one of the command's
+// formats.
 type Output struct {
 	Format string
 	All    []string
@@ -306,7 +318,8 @@ func (o *Output) Set(format string) error {
 	return nil
 }
 
-// Encode returns value as JSON or YAML. For a table, it returns the columns that table writes.
+// Encode returns value as JSON or YAML. For a table, it returns the columns
+// that table writes.
 func (o *Output) Encode(value any, table func(w io.Writer)) ([]byte, error) {
 	if o.Format == "table" {
 		var b bytes.Buffer
@@ -331,10 +344,12 @@ func (o *Output) Print(cmd *cobra.Command, value any, table func(w io.Writer)) e
 	return err
 }
 
-// Row writes the cells of one row of a table. The error appears when the table is flushed.
+// Row writes the cells of one row of a table. The error appears when the table
+// is flushed.
 func Row(w io.Writer, cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
 
-// Say writes a line to standard output. A cobra command's own Println writes to standard error.
+// Say writes a line to standard output. A cobra command's own Println writes to
+// standard error.
 func Say(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err

@@ -29,8 +29,10 @@ func TestHelpWrapsTheTextsOfFlags(t *testing.T) {
 			t.Errorf("%d columns: %s", width, line)
 		}
 	}
-	if got := strings.Join(strings.Fields(out.String()), " "); strings.Count(got, text) != 2 || !strings.Contains(got, "--registration-auth string fills") ||
-		!regexp.MustCompile(`(?m)^  -s, --short string +beside its name$`).MatchString(out.String()) || !strings.Contains(got, text+` (default "csr")`) {
+	if got := strings.Join(strings.Fields(out.String()), " "); strings.Count(got, text) != 2 ||
+		!strings.Contains(got, "--registration-auth string fills") ||
+		!regexp.MustCompile(`(?m)^  -s, --short string +beside its name$`).MatchString(out.String()) ||
+		!strings.Contains(got, text+` (default "csr")`) {
 		t.Errorf("%s", out.String())
 	}
 }

@@ -8,14 +8,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pageSize is the number of objects of a page. maxAnswer bounds a page: an object has up to 1.5 MiB.
+// pageSize is the number of objects of a page. maxAnswer bounds a page: an
+// object has up to 1.5 MiB.
 const (
 	pageSize  = 20
 	maxAnswer = 32 << 20
 )
 
-// Each calls do for each object that the API server lists. It reads page by page, which bounds memory: others create
-// many objects, each as large as etcd takes. list is an empty list of the kind.
+// Each calls do for each object that the API server lists. It reads page by
+// page, which bounds memory: others create many objects, each as large as etcd
+// takes. list is an empty list of the kind.
 func Each[O client.Object](ctx context.Context, c client.Reader, list client.ObjectList, do func(O),
 	opts ...client.ListOption) error {
 	for next := ""; ; {

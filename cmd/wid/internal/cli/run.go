@@ -1,4 +1,5 @@
-// Package cli holds what the command families of wid share: errors and exit codes, help, output, kubeconfigs, and waiting.
+// Package cli holds what the command families of wid share: errors and exit
+// codes, help, output, kubeconfigs, and waiting.
 package cli
 
 import (
@@ -29,8 +30,9 @@ const Grace = time.Second
 // ErrInterrupted is the error of work that SIGINT or SIGTERM ended.
 var ErrInterrupted = errors.New("interrupted")
 
-// Within returns soon after its context ends, and sooner after an interrupt, even if the work ignores contexts, as named pipes and
-// exec plugins do. An exec plugin may outlive this program; see relay.
+// Within returns soon after its context ends, and sooner after an interrupt,
+// even if the work ignores contexts, as named pipes and exec plugins do. An
+// exec plugin may outlive this program; see relay.
 func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	answer, ok, err := WithGrace(ctx, Grace, work)
 	interrupted := errors.Is(ctx.Err(), context.Canceled)
@@ -45,8 +47,9 @@ func Within(ctx context.Context, work func(ctx context.Context) ([]byte, error))
 		Remedy:  "check what does not answer, or raise --timeout"}
 }
 
-// WithGrace returns the result of work, or false if the work ignores its context and goes on for the grace after the
-// context has ended, or for a fifth of it after an interrupt.
+// WithGrace returns the result of work, or false if the work ignores its
+// context and goes on for the grace after the context has ended, or for a fifth
+// of it after an interrupt.
 func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx context.Context) (T, error),
 ) (result T, ok bool, err error) {
 	type outcome struct {
@@ -75,8 +78,9 @@ func WithGrace[T any](ctx context.Context, grace time.Duration, work func(ctx co
 // relayTime bounds the wait for the last output of a plugin.
 const relayTime = 500 * time.Millisecond
 
-// relay copies the standard error of exec plugins. A plugin that hangs outlives this program; with our own standard
-// error it would keep the reader of a pipe waiting. end waits for the output of plugins that have ended.
+// relay copies the standard error of exec plugins. A plugin that hangs outlives
+// this program; with our own standard error it would keep the reader of a pipe
+// waiting. end waits for the output of plugins that have ended.
 func relay(config *rest.Config, to io.Writer) (end func(), err error) {
 	if config.ExecProvider == nil || IsTerminal(os.Stderr) { // a terminal never ends, and plugins may detect it
 		return func() {}, nil
@@ -104,7 +108,8 @@ func relay(config *rest.Config, to io.Writer) (end func(), err error) {
 	}, err
 }
 
-// OneLine makes foreign text fit for a message, without the user part of URLs: client-go quotes a proxy with its password.
+// OneLine makes foreign text fit for a message, without the user part of URLs:
+// client-go quotes a proxy with its password.
 func OneLine(s string) string {
 	return userInfo.ReplaceAllString(strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -134,8 +139,8 @@ func InputOf(cmd *cobra.Command) (io.Reader, error) {
 // DefaultTimeout bounds commands that do not wait for another program.
 const DefaultTimeout = time.Minute
 
-// ReplaceFile writes a file of that mode, whatever the umask is, whole or not at all. A symbolic link of that name is
-// replaced, not followed.
+// ReplaceFile writes a file of that mode, whatever the umask is, whole or not
+// at all. A symbolic link of that name is replaced, not followed.
 func ReplaceFile(name string, content []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(name), ".wid-*")
 	if err != nil {
@@ -203,8 +208,9 @@ const (
 	noticeEvery = 10 * time.Second
 )
 
-// Await polls until done returns "" or an error, or until the context ends. done names what is missing. Await reports that after Quiet, at
-// once when it changes, and every noticeEvery.
+// Await polls until done returns "" or an error, or until the context ends.
+// done names what is missing. Await reports that after Quiet, at once when it
+// changes, and every noticeEvery.
 func Await(ctx context.Context, cmd *cobra.Command, done func() (waitingFor string, err error)) error {
 	tick := time.NewTicker(PollInterval)
 	defer tick.Stop()
@@ -235,7 +241,8 @@ func unfinished(ctx context.Context, missing string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("%w while waiting %s", ErrInterrupted, missing)
 	}
-	return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + missing, Remedy: "correct that, or raise --timeout"}
+	return &auth.Error{Reason: auth.ErrUnavailable, Err: ctx.Err(), Message: "gave up waiting " + missing,
+		Remedy: "correct that, or raise --timeout"}
 }
 
 func deadlineOf(ctx context.Context) string {
@@ -245,9 +252,12 @@ func deadlineOf(ctx context.Context) string {
 	return ""
 }
 
-// Discover finds a cluster by token, and says once for each cause what it waits for. It gives up after patience if the cluster signs for other
-// tokens only, and without patience waits on. Its error is that of bootstrap.Discover, which names the likely causes.
-func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, patience time.Duration, opts ...bootstrap.DiscoverOption,
+// Discover finds a cluster by token, and says once for each cause what it waits
+// for. It gives up after patience if the cluster signs for other tokens only,
+// and without patience waits on. Its error is that of bootstrap.Discover, which
+// names the likely causes.
+func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, patience time.Duration,
+	opts ...bootstrap.DiscoverOption,
 ) (*bootstrap.ClusterInfo, error) {
 	missing, said, limit := "its first answer", map[string]bool{}, ""
 	opts = append(slices.Clip(opts), bootstrap.WithProgress(func(waitingFor string) {
@@ -270,7 +280,9 @@ func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token b
 	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, unfinished(ctx, "for cluster-info: "+missing)
 	}
-	e := Problem(auth.ErrMisconfigured, "an administrator of that cluster finds what is missing there with: wid bootstrap check --context CLUSTER", "%s", OneLine(err.Error()))
+	e := Problem(auth.ErrMisconfigured,
+		"an administrator of that cluster finds what is missing there with: wid bootstrap check --context CLUSTER", "%s",
+		OneLine(err.Error()))
 	e.Operation, e.Err = "find the cluster's CA", err
 	address := &bootstrap.AddressError{}
 	errors.As(err, &address)
@@ -281,13 +293,15 @@ func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token b
 		e.Remedy = "an administrator of that cluster publishes cluster-info with: wid bootstrap publish --context CLUSTER"
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Reason = auth.ErrUnavailable
-	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature) || address.Cause == bootstrap.CauseNotSignedForToken:
+	case errors.Is(err, bootstrap.ErrPins) || errors.Is(err, bootstrap.ErrSignature) ||
+		address.Cause == bootstrap.CauseNotSignedForToken:
 		e.Reason = auth.ErrDenied
 	}
 	return nil, e
 }
 
-// Announce says what requests of the config's clients wait for, after Quiet. The lookup of kinds has no context, so its lines name no deadline.
+// Announce says what requests of the config's clients wait for, after Quiet.
+// The lookup of kinds has no context, so its lines name no deadline.
 func Announce(config *rest.Config, out io.Writer) {
 	if out == nil {
 		return
@@ -296,7 +310,8 @@ func Announce(config *rest.Config, out io.Writer) {
 		said := make(chan struct{})
 		notice := time.AfterFunc(Quiet, func() {
 			defer close(said)
-			_, _ = fmt.Fprintf(out, "wid: waiting%s for %s://%s to answer\n", deadlineOf(r.Context()), r.URL.Scheme, r.URL.Host) // nothing depends on it
+			// nothing depends on it
+			_, _ = fmt.Fprintf(out, "wid: waiting%s for %s://%s to answer\n", deadlineOf(r.Context()), r.URL.Scheme, r.URL.Host)
 		})
 		defer func() {
 			if !notice.Stop() {

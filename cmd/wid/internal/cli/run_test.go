@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 )
 
-// Work that knows nothing of contexts, such as reading a named pipe, does not outlast the time-out by much.
+// Work that knows nothing of contexts, such as reading a named pipe, does not
+// outlast the time-out by much.
 func TestWorkThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -32,14 +33,16 @@ func TestWorkThatNeverEnds(t *testing.T) {
 		end := make(chan struct{})
 		start := time.Now()
 		answer, err := Within(ctx, func(context.Context) ([]byte, error) { <-end; return []byte("late"), nil })
-		if answer != nil || !errors.Is(err, auth.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Minute+Grace {
+		if answer != nil || !errors.Is(err, auth.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(start) > time.Minute+Grace {
 			t.Errorf("after %s: %q, %v", time.Since(start), answer, err)
 		}
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, interrupt)
 		start = time.Now()
 		answer, err = Within(ctx, func(context.Context) ([]byte, error) { <-end; return []byte("late"), nil })
-		if answer != nil || !errors.Is(err, ErrInterrupted) || time.Since(start) > time.Second+Grace/5 { // for the state of a wait
+		// for the state of a wait
+		if answer != nil || !errors.Is(err, ErrInterrupted) || time.Since(start) > time.Second+Grace/5 {
 			t.Errorf("after %s: %q, %v", time.Since(start), answer, err)
 		}
 		close(end)
@@ -106,7 +109,8 @@ func TestInterruptedWaitSaysHowFarItIs(t *testing.T) {
 		_, err := Within(ctx, func(ctx context.Context) ([]byte, error) {
 			return nil, Await(ctx, cmd, func() (string, error) { return `for the agent of cluster "a" to join`, nil })
 		})
-		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), `while waiting for the agent of cluster "a" to join`) {
+		if !errors.Is(err, ErrInterrupted) ||
+			!strings.Contains(err.Error(), `while waiting for the agent of cluster "a" to join`) {
 			t.Errorf("it says %v", err)
 		}
 	})
@@ -132,18 +136,23 @@ func TestAnnounce(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 1 || !regexp.MustCompile(`^wid: waiting until \d\d:\d\d:\d\d for https://hub.example to answer$`).MatchString(lines[0]) {
+		if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 1 ||
+			!regexp.MustCompile(`^wid: waiting until \d\d:\d\d:\d\d for https://hub.example to answer$`).MatchString(lines[0]) {
 			t.Errorf("%q", lines)
 		}
 	})
 }
 
-// An unknown token ends the wait, with the exit code of a refusal and the causes of the library.
+// An unknown token ends the wait, with the exit code of a refusal and the
+// causes of the library.
 func TestDiscoverRefusesAnUnknownToken(t *testing.T) {
 	var published corev1.ConfigMap
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(published) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(published)
+	}))
 	defer server.Close()
-	info := &bootstrap.ClusterInfo{Server: server.URL, CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
+	info := &bootstrap.ClusterInfo{Server: server.URL,
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
 	content, err := info.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +167,8 @@ func TestDiscoverRefusesAnUnknownToken(t *testing.T) {
 	cmd.SetErr(&said)
 	_, err = Discover(t.Context(), cmd, []string{server.URL}, token, time.Nanosecond, bootstrap.WithoutPins())
 	if err == nil || ExitCode(t.Context(), err) != ExitDenied || strings.Contains(err.Error(), "doctor") ||
-		strings.Count(err.Error(), "expired, deleted, mistyped, or without the usage signing") != 1 || !strings.Contains(err.Error(), "wid bootstrap check") {
+		strings.Count(err.Error(), "expired, deleted, mistyped, or without the usage signing") != 1 ||
+		!strings.Contains(err.Error(), "wid bootstrap check") {
 		t.Errorf("it ends with %v", err)
 	}
 	// The wait names its limit, and an interrupt what is missing.
@@ -166,7 +176,8 @@ func TestDiscoverRefusesAnUnknownToken(t *testing.T) {
 	defer interrupt()
 	cmd.SetErr(io.MultiWriter(&said, writer(interrupt)))
 	_, err = Discover(ctx, cmd, []string{server.URL}, token, 10*time.Second, bootstrap.WithoutPins())
-	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "while waiting for cluster-info: ") || strings.Contains(err.Error(), "its first answer") || strings.Count(said.String(), "\n") != 1 ||
+	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "while waiting for cluster-info: ") ||
+		strings.Contains(err.Error(), "its first answer") || strings.Count(said.String(), "\n") != 1 ||
 		!strings.HasPrefix(said.String(), "wid: waiting, or 10s for a signature with this token, for cluster-info: ") {
 		t.Errorf("it says %s, and ends with %v", said.String(), err)
 	}
@@ -187,7 +198,8 @@ func TestDiscoverNamesTheCommandThatPublishes(t *testing.T) {
 	cmd.SetErr(io.Discard)
 	_, err = Discover(t.Context(), cmd, []string{server.URL}, token, time.Minute, bootstrap.WithoutPins(),
 		bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
-	if ExitCode(t.Context(), err) != ExitMisconfigured || !strings.Contains(err.Error(), "wid bootstrap publish --context CLUSTER") {
+	if ExitCode(t.Context(), err) != ExitMisconfigured ||
+		!strings.Contains(err.Error(), "wid bootstrap publish --context CLUSTER") {
 		t.Errorf("it ends with %v", err)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// None is the flag value for no claim or no Secret. An empty value may come from
-// an unset variable of a script, and is refused.
+// None is the flag value for no claim or no Secret. An empty value may come
+// from an unset variable of a script, and is refused.
 const None = "none"
 
-// CheckValue refuses a value that a script has not set, or that a person has not filled in.
+// CheckValue refuses a value that a script has not set, or that a person has
+// not filled in.
 func CheckValue(value string) error {
 	switch {
 	case strings.TrimSpace(value) == "":
@@ -23,19 +24,23 @@ func CheckValue(value string) error {
 	return nil
 }
 
-// isPlaceholder knows the words in capitals that texts of wid print in place of what only the reader knows.
+// isPlaceholder knows the words in capitals that texts of wid print in place of
+// what only the reader knows.
 func isPlaceholder(value string) bool {
-	return !slices.ContainsFunc(strings.Split(value, "/"), func(word string) bool { return !slices.Contains(placeholders(), word) })
+	return !slices.ContainsFunc(strings.Split(value, "/"), func(word string) bool {
+		return !slices.Contains(placeholders(), word)
+	})
 }
 
 func placeholders() []string {
-	return strings.Fields("ADDON ADDRESS AGENT_IMAGE AUDIENCE CA_FILE CLIENT_ID CLUSTER CLUSTER_ARN CLUSTER_CONTEXT CLUSTER_NAME CONTEXT " +
-		"FILE HUB HUB_ARN HUB_IMAGE IMAGE ISSUER KID KUBECONFIG MANAGED_CLUSTER_ARN NAME NAMESPACE POD POD_NAME REQUEST " +
-		"ROLE_ARN SERVER SERVER_ROLE_ARN SERVICE_ACCOUNT STORE USER_NAME")
+	return strings.Fields(
+		"ADDON ADDRESS AGENT_IMAGE AUDIENCE CA_FILE CLIENT_ID CLUSTER CLUSTER_ARN CLUSTER_CONTEXT CLUSTER_NAME CONTEXT " +
+			"FILE HUB HUB_ARN HUB_IMAGE IMAGE ISSUER KID KUBECONFIG MANAGED_CLUSTER_ARN NAME NAMESPACE POD POD_NAME REQUEST " +
+			"ROLE_ARN SERVER SERVER_ROLE_ARN SERVICE_ACCOUNT STORE USER_NAME")
 }
 
-// CheckFlag is CheckValue for the texts of a flag. A context may be named like a
-// placeholder: the kubeconfig knows which exist.
+// CheckFlag is CheckValue for the texts of a flag. A context may be named like
+// a placeholder: the kubeconfig knows which exist.
 func CheckFlag(f *pflag.Flag) error {
 	values := []string{f.Value.String()}
 	if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -54,7 +59,8 @@ func CheckFlag(f *pflag.Flag) error {
 	return nil
 }
 
-// checkValues refuses flags and arguments that are set to what CheckValue refuses.
+// checkValues refuses flags and arguments that are set to what CheckValue
+// refuses.
 func checkValues(cmd *cobra.Command, args []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if problem := CheckFlag(f); problem != nil && err == nil {

@@ -28,13 +28,15 @@ func TestDepthOfKubeconfigs(t *testing.T) {
 	}
 }
 
-// What somebody else has written is left alone, also what was merged with something of wid's; what wid has written is
-// replaced, privately, and links are not followed.
+// What somebody else has written is left alone, also what was merged with
+// something of wid's; what wid has written is replaced, privately, and links
+// are not followed.
 func TestSaveKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	id := &Identity{App: &App{Stderr: &bytes.Buffer{}}}
 	config := func(command string, merged bool) string {
-		c := ownKubeconfig("wid", &clientcmdapi.Cluster{Server: "https://prod.example"}, command, []string{"exec-credential"}, nil)
+		c := ownKubeconfig("wid", &clientcmdapi.Cluster{Server: "https://prod.example"}, command,
+			[]string{"exec-credential"}, nil)
 		if merged {
 			c.Clusters["other"] = &clientcmdapi.Cluster{Server: "https://other.example"}
 		}
@@ -62,7 +64,8 @@ func TestSaveKubeconfig(t *testing.T) {
 	}
 	foreign["foreign-link"] = "precious"
 	for name, content := range foreign {
-		if err := id.save(filepath.Join(dir, name), []byte(next)); err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUsage {
+		if err := id.save(filepath.Join(dir, name), []byte(next)); err == nil ||
+			cli.ExitCode(t.Context(), err) != cli.ExitUsage {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != content {

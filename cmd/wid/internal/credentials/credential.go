@@ -36,7 +36,8 @@ import (
 type credential struct {
 	// Identity names the principal at the provider. It is no secret.
 	Identity string `json:",omitempty"`
-	// GitCredential has the user, the password or the bearer token of clusters and registries too, and the expiry of all credentials.
+	// GitCredential has the user, the password or the bearer token of clusters
+	// and registries too, and the expiry of all credentials.
 	plugin.GitCredential
 	Keys    plugin.ProcessCredentials
 	IDToken string `json:",omitempty"`
@@ -94,14 +95,16 @@ func brokenCache(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &auth.Error{Reason: auth.ErrUnavailable, Operation: "use the cache on disk", Message: "another call used it all the time", Err: err}
+		return &auth.Error{Reason: auth.ErrUnavailable, Operation: "use the cache on disk",
+			Message: "another call used it all the time", Err: err}
 	}
-	return &auth.Error{Reason: auth.ErrMisconfigured, Operation: "use the cache on disk", Message: cli.OneLine(err.Error()), Err: err,
+	return &auth.Error{Reason: auth.ErrMisconfigured, Operation: "use the cache on disk",
+		Message: cli.OneLine(err.Error()), Err: err,
 		Remedy: "or pass --cache-dir or --no-cache"}
 }
 
-// store opens the cache, if there is one for this source. There is none for a token in hand that has expired: the library
-// refuses the token, and says why.
+// store opens the cache, if there is one for this source. There is none for a
+// token in hand that has expired: the library refuses the token, and says why.
 func (id *Identity) store(s *source) (*disk.Cache, error) {
 	if id.noCache || s.key == "" || !s.expires.IsZero() && !s.expires.After(time.Now()) {
 		return nil, nil
@@ -141,7 +144,8 @@ var shaping = []struct {
 	{"GCE_METADATA_HOST", gcp.ProviderName, false},
 }
 
-// key is the hash of everything that shapes the credential. Quotes keep the parts apart, also those that are not UTF-8.
+// key is the hash of everything that shapes the credential. Quotes keep the
+// parts apart, also those that are not UTF-8.
 func (id *Identity) key(s *source, r request) cache.Key {
 	secret, _ := id.clientSecret() // the exchange reports the error
 	parts := []any{"2", s.key, r.kind, r.provider.GetName(), r.target, secret}
@@ -199,14 +203,16 @@ func (a *App) NewToken() *cobra.Command {
 	})
 }
 
-// value is a part of a credential. Its name is the environment variable that tools read.
+// value is a part of a credential. Its name is the environment variable that
+// tools read.
 type value struct {
 	name, text string
 	secret     bool
 }
 
 func (c *credential) values(provider string) []value {
-	variable := map[string]string{azure.ProviderName: "AZURE_ACCESS_TOKEN", gcp.ProviderName: "CLOUDSDK_AUTH_ACCESS_TOKEN"}[provider]
+	variable := map[string]string{azure.ProviderName: "AZURE_ACCESS_TOKEN",
+		gcp.ProviderName: "CLOUDSDK_AUTH_ACCESS_TOKEN"}[provider]
 	return slices.DeleteFunc([]value{
 		{"AWS_ACCESS_KEY_ID", c.Keys.AccessKeyID, false},
 		{"AWS_SECRET_ACCESS_KEY", c.Keys.SecretAccessKey, true},
@@ -238,7 +244,8 @@ func (c *credential) print(provider string, sa *corev1.ServiceAccount, o *cli.Ou
 		end := c.Expires.UTC().Truncate(time.Second)
 		out.Expires, expires = &end, fmt.Sprintf("%s (in %s)", end.Format(time.RFC3339), time.Until(end).Round(time.Second))
 	}
-	rows := [][]string{{"provider", out.Provider}, {"ServiceAccount", out.ServiceAccount}, {"identity", out.Identity}, {"account", out.AccountID}, {"expires", expires}}
+	rows := [][]string{{"provider", out.Provider}, {"ServiceAccount", out.ServiceAccount}, {"identity", out.Identity},
+		{"account", out.AccountID}, {"expires", expires}}
 	var env bytes.Buffer
 	for _, v := range c.values(provider) {
 		if v.secret && !reveal {
@@ -248,7 +255,8 @@ func (c *credential) print(provider string, sa *corev1.ServiceAccount, o *cli.Ou
 		}
 		out.Values[v.name] = v.text
 		rows = append(rows, []string{v.name, v.text})
-		_, _ = fmt.Fprintf(&env, "export %s='%s'\n", v.name, strings.ReplaceAll(v.text, "'", `'\''`)) // a bytes.Buffer never fails
+		// a bytes.Buffer never fails
+		_, _ = fmt.Fprintf(&env, "export %s='%s'\n", v.name, strings.ReplaceAll(v.text, "'", `'\''`))
 	}
 	if o.Format == "env" {
 		return env.Bytes(), nil

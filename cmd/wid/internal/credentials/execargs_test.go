@@ -80,7 +80,8 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		}
 		id := parsed(t)
 		id.audiences = []string{value, "next"}
-		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil { //nolint:forcetypeassert // a list
+		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil {
+			//nolint:forcetypeassert // a list
 			t.Fatal(err)
 		}
 		s := Setting{Name: "audience", target: &id.audiences}
@@ -94,8 +95,8 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 	})
 }
 
-// What the environment says here goes along. For a ServiceAccount, what is not set here is empty there. Wid's own identity is that of where
-// kubectl runs.
+// What the environment says here goes along. For a ServiceAccount, what is not
+// set here is empty there. Wid's own identity is that of where kubectl runs.
 func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 	here, err := filepath.Abs("cloud.json")
 	if err != nil {
@@ -109,15 +110,18 @@ func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 		cluster            string
 		want               string // variables
 	}{
-		"region":                     {"aws", "AWS_REGION=eu-west-1", "", "", "AWS_REGION=eu-west-1"},
-		"region, flag":               {"aws", "AWS_REGION=eu-west-1", "--region=us-east-1", "", "AWS_REGION=eu-west-1"},
-		"region, ARN":                {"aws", "AWS_REGION=eu-west-1", "", prodARN, "AWS_REGION=eu-west-1"},
-		"region, elsewhere":          {"gcp", "AWS_REGION=eu-west-1", "", "", ""},
-		"authority":                  {"azure", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us", "", "", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us"},
-		"cloud":                      {"azure", "AZURE_ENVIRONMENT_FILEPATH=cloud.json", "", "", "AZURE_ENVIRONMENT_FILEPATH=" + here},
-		"metadata":                   {"gcp", "GCE_METADATA_HOST=127.0.0.1:1", "", "", "GCE_METADATA_HOST=127.0.0.1:1"},
-		"tenant":                     {"azure", tenant, "", "", tenant},
-		"ServiceAccount":             {"azure", tenant, held, "", tenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
+		"region":            {"aws", "AWS_REGION=eu-west-1", "", "", "AWS_REGION=eu-west-1"},
+		"region, flag":      {"aws", "AWS_REGION=eu-west-1", "--region=us-east-1", "", "AWS_REGION=eu-west-1"},
+		"region, ARN":       {"aws", "AWS_REGION=eu-west-1", "", prodARN, "AWS_REGION=eu-west-1"},
+		"region, elsewhere": {"gcp", "AWS_REGION=eu-west-1", "", "", ""},
+		"authority": {"azure", "AZURE_AUTHORITY_HOST=https://login.microsoftonline.us", "", "",
+			"AZURE_AUTHORITY_HOST=https://login.microsoftonline.us"},
+		"cloud": {"azure", "AZURE_ENVIRONMENT_FILEPATH=cloud.json", "", "",
+			"AZURE_ENVIRONMENT_FILEPATH=" + here},
+		"metadata": {"gcp", "GCE_METADATA_HOST=127.0.0.1:1", "", "", "GCE_METADATA_HOST=127.0.0.1:1"},
+		"tenant":   {"azure", tenant, "", "", tenant},
+		"ServiceAccount": {"azure", tenant, held, "",
+			tenant + " AZURE_AUTHORITY_HOST= AZURE_ENVIRONMENT_FILEPATH="},
 		"ServiceAccount, AWS":        {"aws", tenant, held, "", "AWS_REGION="},
 		"ServiceAccount, AWS by ARN": {"aws", tenant, held, prodARN, "AWS_REGION="},
 		"ServiceAccount, Google":     {"gcp", tenant, held, "", "GCE_METADATA_HOST="},
@@ -135,7 +139,8 @@ func TestKubeconfigCarriesTheEnvironment(t *testing.T) {
 			for _, v := range env {
 				got = append(got, v.Name+"="+v.Value)
 			}
-			if err != nil || strings.Join(got, " ") != tc.want || tc.cluster != "" && !slices.Contains(args, "--cluster="+tc.cluster) {
+			if err != nil || strings.Join(got, " ") != tc.want ||
+				tc.cluster != "" && !slices.Contains(args, "--cluster="+tc.cluster) {
 				t.Errorf("%q with %q, %v", args, got, err)
 			}
 		})

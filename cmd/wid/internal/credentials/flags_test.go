@@ -56,7 +56,8 @@ func flagsFor(s Setting) (args []string) {
 	return args
 }
 
-// Every flag that can change what a credential is keeps credentials apart in the cache; the others do not.
+// Every flag that can change what a credential is keeps credentials apart in
+// the cache; the others do not.
 func TestEveryFlagIsInTheKey(t *testing.T) {
 	key := func(args ...string) string {
 		id := parsed(t, args...)
@@ -127,17 +128,25 @@ var anOption = regexp.MustCompile(`^"([a-z]+\.[A-Z][A-Za-z.]+)"$`)
 // noSource is why there are no flags for sources of subject tokens.
 const noSource = "wid uses the tokens of a cluster or a file"
 
-// The Go option of each error of the library has a flag, or something else that a person can do.
+// The Go option of each error of the library has a flag, or something else that
+// a person can do.
 func TestEveryOptionOfAnErrorHasAFlag(t *testing.T) {
-	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps", "auth.Policy.AllowCluster": "wid has no objects", "exchange.Provider.ActorTokenType": "wid sends no actor token",
-		"exchange.Provider.ActorToken": "wid sends no actor token", "exchange.Provider.Grant": "--service sets it", "exchange.Provider.Headers": "--service sets them",
+	without := map[string]string{"auth.Policy.AllowConfigMap": "wid reads no ConfigMaps",
+		"auth.Policy.AllowCluster": "wid has no objects", "exchange.Provider.ActorTokenType": "wid sends no actor token",
+		"exchange.Provider.ActorToken": "wid sends no actor token", "exchange.Provider.Grant": "--service sets it",
+		"exchange.Provider.Headers":  "--service sets them",
 		"exchange.Provider.JSONBody": "--service sets it", "exchange.Provider.AssumeBearer": "--service sets it",
 		"azure.Provider.IdentityBindings":  "wid runs in no pod with AKS's annotation",
-		"exchange.Provider.ClientAudience": "wid sends no client assertion", "exchange.Provider.DefaultScopes": "--service sets them",
-		"auth.WithSubjectIssuer": noSource, "aws.WebIdentity.RoleARN": noSource, "aws.WebIdentity.SigningAlgorithm": noSource,
-		"aws.WebIdentity.Lifetime": noSource, "aws.WebIdentity.Tags": noSource,
-		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies", "auth.WithOwner": "wid has no objects",
-		"auth.WithCache": "wid has no objects", "auth.WithBoundObject": "wid has no objects", "auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it", "token.Provider.Registries": "wid allows the one"}
+		"exchange.Provider.ClientAudience": "wid sends no client assertion",
+		"exchange.Provider.DefaultScopes":  "--service sets them",
+		"auth.WithSubjectIssuer":           noSource, "aws.WebIdentity.RoleARN": noSource,
+		"aws.WebIdentity.SigningAlgorithm": noSource,
+		"aws.WebIdentity.Lifetime":         noSource, "aws.WebIdentity.Tags": noSource,
+		"auth.Policy.AllowCrossNamespace": "wid has no objects", "auth.Policy.AllowProxy": "wid allows all proxies",
+		"auth.WithOwner": "wid has no objects",
+		"auth.WithCache": "wid has no objects", "auth.WithBoundObject": "wid has no objects",
+		"auth.WithHTTPClient": "only tests have one", "auth.WithGitURL": "git gives it",
+		"token.Provider.Registries": "wid allows the one"}
 	id, found := parsed(t), 0
 	for _, dir := range []string{".", "aws", "azure", "gcp", "exchange", "token", "plugin"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "auth", dir, "*.go"))
@@ -183,7 +192,8 @@ func TestInTermsOfFlags(t *testing.T) {
 		"":                                                                  "",
 	} {
 		e := (&auth.Error{Reason: auth.ErrDenied, Message: "no", Remedy: "do this"}).About(option)
-		for err, text := range map[error]string{e: "denied: no; do this" + want, fmt.Errorf("it failed: %w", e): "it failed: denied: no; do this" + want} {
+		for err, text := range map[error]string{e: "denied: no; do this" + want,
+			fmt.Errorf("it failed: %w", e): "it failed: denied: no; do this" + want} {
 			if got := id.InTermsOfFlags(err); got.Error() != text || cli.ExitCode(t.Context(), got) != cli.ExitDenied {
 				t.Errorf("%s becomes %v", option, got)
 			}
@@ -197,15 +207,20 @@ func TestInTermsOfFlags(t *testing.T) {
 	}
 }
 
-// Every exported option of the library has a flag, or is named here with the reason why not.
+// Every exported option of the library has a flag, or is named here with the
+// reason why not.
 func TestEveryOptionHasAFlag(t *testing.T) {
 	id := parsed(t)
 	without := map[string]string{
-		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings", "WithPolicy": "whoever runs wid decides",
+		"WithSettings": "there are no tenants", "WithUsage": "it picks among defaults of the settings",
+		"WithPolicy":        "whoever runs wid decides",
 		"WithSubjectIssuer": noSource, "WithControllerAnnotations": noSource,
 		"WithTracerProvider":  "wid runs for a second, under programs that trace themselves",
 		"WithMinimumLifetime": "the programs that run wid renew by the expiry that it prints",
-		"WithOwner":           "wid has no objects", "WithBoundObject": "wid has no objects", "WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it", "WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages", "WithInvalidBefore": "erase of docker and git does that",
+		"WithOwner":           "wid has no objects", "WithBoundObject": "wid has no objects",
+		"WithCache": "wid keeps a cache on disk", "WithHTTPClient": "only tests have one", "WithGitURL": "git gives it",
+		"WithClusterID": "the key of what is kept on disk has the cluster", "WithProviderOption": "it is for packages",
+		"WithInvalidBefore": "erase of docker and git does that",
 	}
 	declaration := regexp.MustCompile(`(?m)^func (With[A-Z]\w*)\(`)
 	var count int
@@ -221,7 +236,8 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 			}
 			for _, match := range declaration.FindAllStringSubmatch(string(content), -1) {
 				count++
-				if id.FlagsOf(path.Base(filepath.ToSlash(filepath.Join("auth", dir)))+"."+match[1]) == "" && without[match[1]] == "" {
+				if id.FlagsOf(path.Base(filepath.ToSlash(filepath.Join("auth", dir)))+"."+match[1]) == "" &&
+					without[match[1]] == "" {
 					t.Errorf("%s: %s has no flag", file, match[1])
 				}
 			}

@@ -90,20 +90,24 @@ type Identity struct {
 	// clientSecret reads the file of the flag once: it may be a pipe.
 	clientSecret func() ([]byte, error)
 
-	// Examines marks wid doctor, which asks the cluster about a token too, and takes the ServiceAccount from a pod.
+	// Examines marks wid doctor, which asks the cluster about a token too, and
+	// takes the ServiceAccount from a pod.
 	Examines bool
 	Pod      string
 
-	// puller is the kubelet's request, whose token takes the place of --token-file.
+	// puller is the kubelet's request, whose token takes the place of
+	// --token-file.
 	puller *kubeletv1.CredentialProviderRequest
 
 	Clients cli.Clients
 
-	// chosen returns the remedy for an audience that the ServiceAccount's annotation chose.
+	// chosen returns the remedy for an audience that the ServiceAccount's
+	// annotation chose.
 	chosen func() string
 }
 
-// Complete applies the environment to flags that are not set, and refuses contradictions.
+// Complete applies the environment to flags that are not set, and refuses
+// contradictions.
 func (id *Identity) Complete() error {
 	id.given = map[string]bool{}
 	id.Flags.VisitAll(func(f *pflag.Flag) { id.given[f.Name] = f.Changed })
@@ -125,13 +129,19 @@ func (id *Identity) Complete() error {
 		text string
 	}{
 		{id.InCluster && (id.Kubeconfig != "" || id.kubeContext != ""), "--in-cluster excludes --kubeconfig and --context"},
-		{token && cluster && !id.Examines, "with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out"},
-		{len(id.Annotations) > 0 && (!token || cluster), "the ServiceAccount's own annotations count in its cluster: leave --annotation out, or pass a token without a cluster"},
-		{cluster && id.ServiceAccount == "" && id.Pod == "" && !token, "name the ServiceAccount with --service-account namespace/name"},
+		{token && cluster && !id.Examines,
+			"with a token no cluster is asked: leave --kubeconfig, --context and --in-cluster out"},
+		{len(id.Annotations) > 0 && (!token || cluster),
+			"the ServiceAccount's own annotations count in its cluster: leave --annotation out, or pass a token without a cluster"},
+		{cluster && id.ServiceAccount == "" && id.Pod == "" && !token,
+			"name the ServiceAccount with --service-account namespace/name"},
 		{id.clientSecretFile != "" && id.clientID == "", "--exchange-client-secret-file goes with --exchange-client-id"},
-		{id.service.service != "" && id.givesExchange(), "--service sets what the service needs: leave out --exchange-… flags"},
-		{id.service.service == "" && (id.service.address != "" || len(id.service.parameters) > 0), "--service-address and --service-parameter go with --service"},
-		{id.allowShellOut && !id.isOwn(), "--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token"},
+		{id.service.service != "" && id.givesExchange(),
+			"--service sets what the service needs: leave out --exchange-… flags"},
+		{id.service.service == "" && (id.service.address != "" || len(id.service.parameters) > 0),
+			"--service-address and --service-parameter go with --service"},
+		{id.allowShellOut && !id.isOwn(),
+			"--allow-shell-out applies to wid's own identity; leave it out, or --service-account and the token"},
 		{id.Timeout <= 0, "--timeout has to be more than 0"},
 	} {
 		if mistake.made {
@@ -141,7 +151,8 @@ func (id *Identity) Complete() error {
 	return id.checkEffect()
 }
 
-// checkEffect refuses flags without effect. The environment may serve several providers.
+// checkEffect refuses flags without effect. The environment may serve several
+// providers.
 func (id *Identity) checkEffect() error {
 	for _, s := range id.Settings() {
 		switch {
@@ -166,7 +177,8 @@ func (id *Identity) HasToken() bool {
 
 func (id *Identity) isOwn() bool { return id.ServiceAccount == "" && !id.HasToken() }
 
-// ParseKey parses the value of a flag. It returns the zero key for an empty one.
+// ParseKey parses the value of a flag. It returns the zero key for an empty
+// one.
 func ParseKey(flag, s string) (client.ObjectKey, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if s != "" && (!ok || namespace == "" || name == "" || strings.Contains(name, "/") ||
@@ -197,7 +209,8 @@ type source struct {
 	readErr error
 	// expires is when a token in hand expires.
 	expires time.Time
-	// key holds the parts of the source that shape credentials. Without it nothing is kept on disk.
+	// key holds the parts of the source that shape credentials. Without it
+	// nothing is kept on disk.
 	key string
 }
 
@@ -269,7 +282,8 @@ func sourceOfToken(ctx context.Context, token string, annotations map[string]str
 	}
 	held := auth.NewStaticTokenSource(token)
 	_, expires, err := held.Token(ctx, nil)
-	return &source{opts: []auth.Option{auth.WithSubjectToken(held, sa)}, account: &sa, expires: expires, key: keyOf(&sa, "token", token)}, err
+	return &source{opts: []auth.Option{auth.WithSubjectToken(held, sa)}, account: &sa, expires: expires,
+		key: keyOf(&sa, "token", token)}, err
 }
 
 // keyOf holds the parts of a ServiceAccount that shape credentials. Only
@@ -278,7 +292,8 @@ func keyOf(sa *corev1.ServiceAccount, login ...string) string {
 	return fmt.Sprintf("%q", []any{sa.Namespace, sa.Name, string(sa.UID), sa.Annotations, login})
 }
 
-// fromCluster reads the ServiceAccount. After a failure the library gets the same answer and reports it.
+// fromCluster reads the ServiceAccount. After a failure the library gets the
+// same answer and reports it.
 func (id *Identity) fromCluster(ctx context.Context) (*source, error) {
 	key, err := ParseKey("service-account", id.ServiceAccount)
 	if err != nil {
@@ -299,14 +314,16 @@ func (id *Identity) fromCluster(ctx context.Context) (*source, error) {
 	}
 	// The user of wid acts for the ServiceAccount itself.
 	owner := cache.InvolvedObject{Kind: "ServiceAccount", Namespace: key.Namespace, Name: key.Name}
-	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), auth.WithOwner(owner)}, account: &read.sa, readErr: read.err}
+	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), auth.WithOwner(owner)}, account: &read.sa,
+		readErr: read.err}
 	if login, err := loginOf(config); err == nil && read.err == nil {
 		s.key = keyOf(&read.sa, "cluster", login)
 	}
 	return s, nil
 }
 
-// pinned is a client that has read one ServiceAccount: what is minted is for what the key of the cache says.
+// pinned is a client that has read one ServiceAccount: what is minted is for
+// what the key of the cache says.
 type pinned struct {
 	auth.KubernetesClient
 	key client.ObjectKey
@@ -325,13 +342,16 @@ func (p *pinned) Get(_ context.Context, key client.ObjectKey, obj client.Object,
 	return p.err
 }
 
-// unreached marks the error of an API server of the ServiceAccount that gave no answer.
+// unreached marks the error of an API server of the ServiceAccount that gave no
+// answer.
 type unreached struct{ error }
 
 func (e *unreached) Unwrap() error { return e.error }
 
-// command completes the flags of a command, bounds the time, and writes the whole answer, or nothing after an error.
-func (a *App) command(cmd *cobra.Command, work func(ctx context.Context, id *Identity, args []string) ([]byte, error)) *cobra.Command {
+// command completes the flags of a command, bounds the time, and writes the
+// whole answer, or nothing after an error.
+func (a *App) command(cmd *cobra.Command,
+	work func(ctx context.Context, id *Identity, args []string) ([]byte, error)) *cobra.Command {
 	id := a.NewIdentity(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.Stderr = cmd.ErrOrStderr()

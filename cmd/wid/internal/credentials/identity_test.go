@@ -53,7 +53,8 @@ func TestExpiredTokenIsNotServedFromDisk(t *testing.T) {
 	})
 }
 
-// Wid's own identity is used for the cluster that the flags name, not for one that only the kubeconfig names.
+// Wid's own identity is used for the cluster that the flags name, not for one
+// that only the kubeconfig names.
 func TestClusterOfTheKubeconfig(t *testing.T) {
 	const there = "https://prod.example:443"
 	token := []string{"--token-file=x"}
@@ -69,17 +70,19 @@ func TestClusterOfTheKubeconfig(t *testing.T) {
 		"own, its resource":        {nil, target{resource: "c"}, "", 0, there, ""},
 		"own, its resource and CA": {nil, target{resource: "c"}, "pem", cli.ExitUsage, "", ""},
 		"own, all":                 {nil, target{resource: "c", address: there}, "pem", 0, there, "pem"},
-		"own, its address":         {nil, target{address: "https://Prod.example"}, "", 0, "https://Prod.example", "kubeconfig"},
-		"own, another address":     {nil, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
-		"token, no flag":           {token, target{}, "", cli.ExitDenied, "", ""},
-		"token, CA":                {token, target{}, "pem", cli.ExitUsage, "", ""},
-		"token, resource and CA":   {token, target{resource: "c"}, "pem", cli.ExitUsage, "", ""},
-		"token, name":              {token, target{name: "c"}, "", 0, there, ""},
-		"token, its address":       {token, target{address: there}, "", 0, there, "kubeconfig"},
-		"token, another address":   {token, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
+		"own, its address": {nil, target{address: "https://Prod.example"}, "", 0, "https://Prod.example",
+			"kubeconfig"},
+		"own, another address":   {nil, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
+		"token, no flag":         {token, target{}, "", cli.ExitDenied, "", ""},
+		"token, CA":              {token, target{}, "pem", cli.ExitUsage, "", ""},
+		"token, resource and CA": {token, target{resource: "c"}, "pem", cli.ExitUsage, "", ""},
+		"token, name":            {token, target{name: "c"}, "", 0, there, ""},
+		"token, its address":     {token, target{address: there}, "", 0, there, "kubeconfig"},
+		"token, another address": {token, target{address: "https://x.example"}, "", cli.ExitDenied, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ca, err := parsed(t, tc.args...).checkCluster(&tc.flags, []byte(tc.ca), &plugin.ExecCluster{Server: there, CAData: []byte("kubeconfig")}, false)
+			ca, err := parsed(t, tc.args...).checkCluster(&tc.flags, []byte(tc.ca),
+				&plugin.ExecCluster{Server: there, CAData: []byte("kubeconfig")}, false)
 			if tc.code != 0 {
 				if err == nil || cli.ExitCode(t.Context(), err) != tc.code {
 					t.Errorf("got %v", err)
@@ -99,7 +102,8 @@ func TestDetectOfAServiceAccountWithoutACloud(t *testing.T) {
 		`ServiceAccount "a/b" has no annotations: annotate it`:                                   nil,
 		`ServiceAccount "a/b" has no annotation of a cloud, but ["x" "y"]: annotate it, or name`: {"y": "", "x": ""},
 	} {
-		err := parsed(t).Detect(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", Annotations: annotations}})
+		err := parsed(t).Detect(
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", Annotations: annotations}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -121,7 +125,8 @@ func TestRemedyByCause(t *testing.T) {
 		"another cause": {provider.CauseTokenExpired, "denied: no; do this (--audience)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this", Option: "auth.Policy.Audiences"}
+			err := &auth.Error{Reason: auth.ErrDenied, Message: "no", Cause: tc.cause, Remedy: "do this",
+				Option: "auth.Policy.Audiences"}
 			if got := parsed(t).InTermsOfFlags(err).Error(); got != tc.want {
 				t.Errorf("got %q", got)
 			}
@@ -129,7 +134,8 @@ func TestRemedyByCause(t *testing.T) {
 	}
 }
 
-// The secret of an OAuth client may come from another program, though both the cache and the exchange look at it.
+// The secret of an OAuth client may come from another program, though both the
+// cache and the exchange look at it.
 func TestClientSecretFromAPipe(t *testing.T) {
 	id := parsed(t, "--exchange-client-id=x", "--exchange-client-secret-file="+pipeWith(t, "hunter2"))
 	id.key(&source{}, wanted("", nil))

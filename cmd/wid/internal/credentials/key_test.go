@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Whoever reads a ServiceAccount with other certificates, or other rights, does not share credentials of another user.
+// Whoever reads a ServiceAccount with other certificates, or other rights, does
+// not share credentials of another user.
 func TestClusterKey(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -60,7 +61,8 @@ func TestClusterKey(t *testing.T) {
 		"impersonation":     {Host: "https://one", Impersonate: rest.ImpersonationConfig{UserName: "x"}},
 		"plugin":            {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
 		"plugin, argument":  {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Args: []string{"y"}}},
-		"plugin, variable":  {Host: "https://one", ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Env: []clientcmdapi.ExecEnvVar{{Name: "a", Value: "b"}}}},
+		"plugin, variable": {Host: "https://one",
+			ExecProvider: &clientcmdapi.ExecConfig{Command: "x", Env: []clientcmdapi.ExecEnvVar{{Name: "a", Value: "b"}}}},
 	} {
 		k := key(c)
 		if seen[k] != "" {
@@ -68,7 +70,8 @@ func TestClusterKey(t *testing.T) {
 		}
 		seen[k] = name
 	}
-	for _, tls := range []rest.TLSClientConfig{{CAFile: filepath.Join(dir, "ca")}, {CertFile: filepath.Join(dir, "cert")}, {KeyFile: filepath.Join(dir, "key")}} {
+	for _, tls := range []rest.TLSClientConfig{{CAFile: filepath.Join(dir, "ca")}, {CertFile: filepath.Join(dir, "cert")},
+		{KeyFile: filepath.Join(dir, "key")}} {
 		before := key(rest.Config{TLSClientConfig: tls})
 		for _, name := range []string{"ca", "cert", "key"} {
 			file(name, "y")
@@ -80,7 +83,8 @@ func TestClusterKey(t *testing.T) {
 			file(name, "x")
 		}
 	}
-	if later := (rest.Config{Host: "https://one", BearerTokenFile: "x", BearerToken: jwtOf("https://issuer", "jane", 2) + "\n"}); seen[key(later)] != "JWT in file" {
+	if later := (rest.Config{Host: "https://one", BearerTokenFile: "x",
+		BearerToken: jwtOf("https://issuer", "jane", 2) + "\n"}); seen[key(later)] != "JWT in file" {
 		t.Error("a token that is replaced every hour counts")
 	}
 }
@@ -99,7 +103,8 @@ func TestPinnedReadsOneServiceAccount(t *testing.T) {
 	if err := p.Get(context.Background(), own, &sa); err != nil || sa.Name != "app" {
 		t.Errorf("%+v, %v", sa, err)
 	}
-	for _, key := range []client.ObjectKey{{Namespace: "tenant-b", Name: "app"}, {Namespace: "tenant-a", Name: "other"}, {}} {
+	for _, key := range []client.ObjectKey{{Namespace: "tenant-b", Name: "app"},
+		{Namespace: "tenant-a", Name: "other"}, {}} {
 		var sa corev1.ServiceAccount
 		if err := p.Get(context.Background(), key, &sa); err == nil || sa.Name != "" {
 			t.Errorf("%s: %+v, %v", key, sa, err)

@@ -34,7 +34,8 @@ import (
 // target is the cluster that access is wanted to.
 type target struct {
 	resource, address, caFile, name string
-	// presented is the CA that the caller of the exec plugin trusts. Empty: the system's roots.
+	// presented is the CA that the caller of the exec plugin trusts. Empty: the
+	// system's roots.
 	presented []byte
 }
 
@@ -47,7 +48,8 @@ func (t *target) bind(cmd *cobra.Command) {
 }
 
 func (t *target) options(ca []byte) []auth.Option {
-	opts := []auth.Option{auth.WithClusterResource(t.resource), auth.WithClusterAddress(t.address), auth.WithCAData(string(ca))}
+	opts := []auth.Option{auth.WithClusterResource(t.resource), auth.WithClusterAddress(t.address),
+		auth.WithCAData(string(ca))}
 	if t.name != "" {
 		opts = append(opts, aws.WithClusterName(t.name))
 	}
@@ -66,7 +68,8 @@ func (a *App) NewKubeconfig() *cobra.Command {
 	t.bind(cmd)
 	file := cmd.Flags().StringP("file", "f", "", "file to write, mode 0600; standard output otherwise")
 	name := cmd.Flags().String("name", "wid", "name of cluster, user and context in the kubeconfig")
-	command := cmd.Flags().String("command", "", "program that kubectl runs; wid if that is on the PATH, else this program")
+	command := cmd.Flags().String("command", "",
+		"program that kubectl runs; wid if that is on the PATH, else this program")
 	return a.command(cmd, func(ctx context.Context, id *Identity, _ []string) ([]byte, error) {
 		content, err := id.writeKubeconfig(ctx, t, *name, *command)
 		if err != nil || *file == "" {
@@ -78,7 +81,8 @@ func (a *App) NewKubeconfig() *cobra.Command {
 
 func (id *Identity) writeKubeconfig(ctx context.Context, t target, name, command string) ([]byte, error) {
 	if u, err := url.Parse(id.proxyURL); err == nil && u.User != nil {
-		return nil, cli.Usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
+		return nil,
+			cli.Usagef("the kubeconfig would hold the password of --proxy-url; set HTTPS_PROXY where kubectl runs instead")
 	}
 	if _, _, err := id.execArgs(id.Provider, t); err != nil { // before any request, and before a pipe is read
 		return nil, err
@@ -112,25 +116,30 @@ func (id *Identity) writeKubeconfig(ctx context.Context, t target, name, command
 	return append([]byte(ownMark), content...), err
 }
 
-// ownMark begins files of wid kubeconfig. Programs that merge kubeconfigs drop comments.
+// ownMark begins files of wid kubeconfig. Programs that merge kubeconfigs drop
+// comments.
 const ownMark = "# wid kubeconfig -f replaces this file.\n"
 
-func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string, env []clientcmdapi.ExecEnvVar,
+func ownKubeconfig(name string, cluster *clientcmdapi.Cluster, command string, args []string,
+	env []clientcmdapi.ExecEnvVar,
 ) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = cluster
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: args, Env: env,
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true, InstallHint: "wid is the command line of github.com/workloadid/workloadid",
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode, ProvideClusterInfo: true,
+		InstallHint: "wid is the command line of github.com/workloadid/workloadid",
 	}}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	return config
 }
 
-// save never writes over a file that it has not written itself, such as one that kubeconfigs were merged into.
+// save never writes over a file that it has not written itself, such as one
+// that kubeconfigs were merged into.
 func (id *Identity) save(file string, content []byte) error {
-	if old, err := input.ReadFile(file); !errors.Is(err, os.ErrNotExist) && (err != nil || !bytes.HasPrefix(old, []byte(ownMark))) {
+	if old, err := input.ReadFile(file); !errors.Is(err, os.ErrNotExist) &&
+		(err != nil || !bytes.HasPrefix(old, []byte(ownMark))) {
 		return cli.Usagef("--file %s exists and was not written by wid kubeconfig; choose another file, or remove it", file)
 	}
 	if err := cli.ReplaceFile(file, content, 0o600); err != nil {
@@ -150,7 +159,8 @@ func (id *Identity) execArgs(provider string, t target) (args []string, env []cl
 	}
 	args = append([]string{"exec-credential", "--no-environment"}, cluster...)
 	for _, s := range id.Settings() {
-		if !id.changed(s.Name) || s.OfOther(provider) || slices.Contains([]string{"kubeconfig", "context", "in-cluster"}, s.Name) {
+		if !id.changed(s.Name) || s.OfOther(provider) ||
+			slices.Contains([]string{"kubeconfig", "context", "in-cluster"}, s.Name) {
 			continue
 		}
 		values, err := s.values(id.Flags.Lookup(s.Name))
@@ -168,7 +178,8 @@ func (id *Identity) execArgs(provider string, t target) (args []string, env []cl
 	}
 	for _, v := range shaping {
 		value := os.Getenv(v.name)
-		if v.provider != provider || value == "" && id.isOwn() { // wid's own identity depends on the environment where it runs
+		// wid's own identity depends on the environment where it runs
+		if v.provider != provider || value == "" && id.isOwn() {
 			continue
 		}
 		if v.isPath && value != "" {
@@ -205,7 +216,8 @@ func lasting(what, name string) (string, error) {
 	info, err := os.Stat(path) //nolint:gosec // the caller names it
 	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
 	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
-		return "", cli.Usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file", what, name)
+		return "", cli.Usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
+			what, name)
 	}
 	return path, nil
 }
@@ -222,8 +234,9 @@ func loginOf(config *rest.Config) (string, error) {
 	}
 	plugins, err := json.Marshal([]any{c.ExecProvider, c.AuthProvider})
 	tls := c.TLSClientConfig
-	return fmt.Sprintf("%q", []any{c.Host, c.APIPath, tls.ServerName, strconv.FormatBool(tls.Insecure), tls.CAData, tls.CertData, tls.KeyData,
-		c.Username, c.Password, c.BearerToken, c.BearerTokenFile, c.Impersonate, plugins}), err
+	return fmt.Sprintf("%q",
+		[]any{c.Host, c.APIPath, tls.ServerName, strconv.FormatBool(tls.Insecure), tls.CAData, tls.CertData, tls.KeyData,
+			c.Username, c.Password, c.BearerToken, c.BearerTokenFile, c.Impersonate, plugins}), err
 }
 
 // userOf returns the user of a token from a file, since the token changes every
@@ -244,7 +257,8 @@ func (id *Identity) ClusterConfig() (*rest.Config, error) {
 		return config, noCluster(err)
 	}
 	if os.Getenv(plugin.ExecInfoVariable) != "" && id.Kubeconfig == "" {
-		// The kubeconfig of the environment may be the very one that has called this program.
+		// The kubeconfig of the environment may be the very one that has called
+		// this program.
 		return nil, cli.Usagef("say in the args of the kubeconfig's exec section where the ServiceAccount lives: " +
 			"--kubeconfig or --in-cluster")
 	}
@@ -277,7 +291,8 @@ const (
 	maxDepth      = 3
 )
 
-// countDepth ends a chain of kubeconfigs that each have this program run for the next one, which may be the same.
+// countDepth ends a chain of kubeconfigs that each have this program run for
+// the next one, which may be the same.
 func countDepth() error {
 	depth, _ := strconv.Atoi(os.Getenv(DepthVariable))
 	if depth >= maxDepth {
@@ -338,7 +353,8 @@ func (id *Identity) clusterArgs() ([]string, error) {
 	case len(config.Contexts) == 0:
 		return inPod, nil
 	case len(files) > 1:
-		return nil, cli.Usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster", len(files))
+		return nil, cli.Usagef("KUBECONFIG names %d files: pass --kubeconfig with the one of the ServiceAccount's cluster",
+			len(files))
 	}
 	return []string{"--kubeconfig=" + path, "--context=" + cmp.Or(id.kubeContext, config.CurrentContext)}, nil
 }

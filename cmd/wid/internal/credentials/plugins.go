@@ -21,7 +21,8 @@ import (
 )
 
 // read reads the request of the program that runs wid from standard input.
-func read[T any](ctx context.Context, id *Identity, parse func(context.Context, io.Reader) (T, error)) (r T, err error) {
+func read[T any](ctx context.Context, id *Identity,
+	parse func(context.Context, io.Reader) (T, error)) (r T, err error) {
 	in, err := cli.InputOf(id.cmd)
 	if err != nil {
 		return r, err
@@ -29,8 +30,10 @@ func read[T any](ctx context.Context, id *Identity, parse func(context.Context, 
 	return parse(ctx, in)
 }
 
-// serve answers with what encode makes of the credential, or drops the credential if the action is erase.
-func (id *Identity) serve(ctx context.Context, action string, r request, encode func(c *credential) ([]byte, error)) ([]byte, error) {
+// serve answers with what encode makes of the credential, or drops the
+// credential if the action is erase.
+func (id *Identity) serve(ctx context.Context, action string, r request,
+	encode func(c *credential) ([]byte, error)) ([]byte, error) {
 	s, err := id.resolve(ctx)
 	if err != nil {
 		return nil, err
@@ -76,8 +79,9 @@ func (a *App) NewPlugins() []*cobra.Command {
 
 const dockerName = "docker-credential"
 
-// TellDocker writes the error of docker-credential to standard output, which docker shows. For a foreign registry it writes the words after
-// which docker continues without credentials. It returns false for other commands.
+// TellDocker writes the error of docker-credential to standard output, which
+// docker shows. For a foreign registry it writes the words after which docker
+// continues without credentials. It returns false for other commands.
 func TellDocker(cmd *cobra.Command, err error) bool {
 	if cmd.Name() != dockerName {
 		return false
@@ -157,8 +161,11 @@ func (a *App) NewKubeletProvider() *cobra.Command {
 		Short:   "Act as a credential provider of the kubelet, with the identity of the pod's ServiceAccount",
 		Example: "  # in the CredentialProviderConfig\n  args: [kubelet-credential-provider, --no-cache]",
 	}
-	node := cmd.Flags().Bool("node-identity", false, "use the node's own identity if the kubelet sends no token of a ServiceAccount")
-	return a.command(cmd, func(ctx context.Context, id *Identity, _ []string) ([]byte, error) { return id.kubelet(ctx, *node) })
+	node := cmd.Flags().Bool("node-identity", false,
+		"use the node's own identity if the kubelet sends no token of a ServiceAccount")
+	return a.command(cmd, func(ctx context.Context, id *Identity, _ []string) ([]byte, error) {
+		return id.kubelet(ctx, *node)
+	})
 }
 
 // kubelet never falls back to the node: it may do more than any pod on it.
@@ -179,8 +186,9 @@ func (id *Identity) kubelet(ctx context.Context, node bool) ([]byte, error) {
 		return nil, err
 	}
 	if id.isOwn() && !node {
-		return nil, &auth.Error{Reason: auth.ErrMisconfigured, Message: "the kubelet's request holds no token of a ServiceAccount",
-			Remedy: "set tokenAttributes in the CredentialProviderConfig, or pass --node-identity to pull as the node"}
+		return nil, &auth.Error{Reason: auth.ErrMisconfigured,
+			Message: "the kubelet's request holds no token of a ServiceAccount",
+			Remedy:  "set tokenAttributes in the CredentialProviderConfig, or pass --node-identity to pull as the node"}
 	}
 	return id.serve(ctx, "get", forRegistry(provider, host), func(c *credential) ([]byte, error) {
 		return plugin.EncodeKubeletResponse(id.puller, c.Username, c.Password, c.Expires)
@@ -204,7 +212,8 @@ func (a *App) newExecCredential() *cobra.Command {
 	return cmd
 }
 
-// once refuses a second value. Programs that append arguments of one cluster to a shared list would otherwise replace those of another.
+// once refuses a second value. Programs that append arguments of one cluster to
+// a shared list would otherwise replace those of another.
 type once struct {
 	pflag.Value
 	isSet bool
@@ -232,7 +241,8 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 		return nil, err
 	}
 	if info.Cluster != nil {
-		bound := clusterprofile.IsBound(provider, append(slices.Clip(s.opts), auth.WithClusterAddress(info.Cluster.Server))...)
+		bound := clusterprofile.IsBound(provider,
+			append(slices.Clip(s.opts), auth.WithClusterAddress(info.Cluster.Server))...)
 		if ca, err = id.checkCluster(&t, ca, info.Cluster, bound); err != nil {
 			return nil, err
 		}
@@ -244,9 +254,11 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 	return info.Encode(c.BearerToken, c.Expires)
 }
 
-// checkCluster makes sure that a credential goes to the cluster that the flags name, whatever became of the kubeconfig. It completes
-// the target from the kubeconfig. The provider's API verifies an address that comes with a resource, unless CA data makes that
-// lookup unnecessary. Bound credentials are of use to no cluster but that of the kubeconfig.
+// checkCluster makes sure that a credential goes to the cluster that the flags
+// name, whatever became of the kubeconfig. It completes the target from the
+// kubeconfig. The provider's API verifies an address that comes with a
+// resource, unless CA data makes that lookup unnecessary. Bound credentials are
+// of use to no cluster but that of the kubeconfig.
 func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCluster, bound bool) ([]byte, error) {
 	asked, err := provider.ParseClusterAddress(kubeconfig.Server)
 	if err != nil {
@@ -260,8 +272,9 @@ func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCl
 			return nil, err
 		}
 		if own != asked {
-			return nil, &auth.Error{Reason: auth.ErrDenied, Message: "the kubeconfig's server is not the one of --cluster-address",
-				Remedy: "write the kubeconfig again with wid kubeconfig"}
+			return nil, &auth.Error{Reason: auth.ErrDenied,
+				Message: "the kubeconfig's server is not the one of --cluster-address",
+				Remedy:  "write the kubeconfig again with wid kubeconfig"}
 		}
 		if t.resource == "" && len(ca) == 0 {
 			ca = kubeconfig.CAData
@@ -270,7 +283,9 @@ func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCl
 	case len(ca) > 0:
 		return nil, cli.Usagef("--cluster-ca-file does not name a cluster: pass --cluster-address too")
 	case t.resource == "" && id.isOwn():
-		return nil, cli.Usagef("wid's own identity is for clusters that a flag names, not only a kubeconfig: pass --cluster or --cluster-address")
+		return nil,
+			cli.Usagef(
+				"wid's own identity is for clusters that a flag names, not only a kubeconfig: pass --cluster or --cluster-address")
 	}
 	t.address = kubeconfig.Server
 	if t.resource != "" {
@@ -279,16 +294,18 @@ func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCl
 	return t.takeFrom(kubeconfig, bound)
 }
 
-// takeFrom serves a cluster that no flag names. A tenant may have written it, such as in a ClusterProfile. So the provider's API has to
-// confirm it, unless its API server alone accepts the credential.
+// takeFrom serves a cluster that no flag names. A tenant may have written it,
+// such as in a ClusterProfile. So the provider's API has to confirm it, unless
+// its API server alone accepts the credential.
 func (t *target) takeFrom(kubeconfig *plugin.ExecCluster, bound bool) (ca []byte, err error) {
 	const message = "no flag names the cluster, and its server may be anyone's: "
 	switch {
 	case bound && kubeconfig.ProxyURL == "":
 		return kubeconfig.CAData, nil
 	case bound: // with a CA of its own, the proxy could read the token
-		return nil, &auth.Error{Reason: auth.ErrDenied, Message: message + "its proxy-url and its CA come from the same author",
-			Remedy: "pass --cluster-address, or remove the proxy-url"}
+		return nil, &auth.Error{Reason: auth.ErrDenied,
+			Message: message + "its proxy-url and its CA come from the same author",
+			Remedy:  "pass --cluster-address, or remove the proxy-url"}
 	}
 	if t.resource, err = clusterprofile.ClusterName(kubeconfig.Config); err == nil && t.resource == "" && t.name == "" {
 		err = &auth.Error{Reason: auth.ErrDenied, Message: message + "other clusters accept the credential too",
@@ -297,13 +314,15 @@ func (t *target) takeFrom(kubeconfig *plugin.ExecCluster, bound bool) (ca []byte
 	return nil, err
 }
 
-// checkPresented refuses a caller that trusts more than the cluster's own CA: the server could be an attacker's.
+// checkPresented refuses a caller that trusts more than the cluster's own CA:
+// the server could be an attacker's.
 func (t *target) checkPresented(known []byte) error {
 	own := certificatesOf(known)
 	for _, certificate := range certificatesOf(t.presented) {
 		if !slices.Contains(own, certificate) {
-			return &auth.Error{Reason: auth.ErrDenied, Message: "a certificate in certificate-authority-data is not one of the cluster's own",
-				Remedy: "set certificate-authority-data to the cluster's CA, or name address and CA with --cluster-address and --cluster-ca-file"}
+			return &auth.Error{Reason: auth.ErrDenied,
+				Message: "a certificate in certificate-authority-data is not one of the cluster's own",
+				Remedy:  "set certificate-authority-data to the cluster's CA, or name address and CA with --cluster-address and --cluster-ca-file"}
 		}
 	}
 	return nil

@@ -26,7 +26,8 @@ import (
 
 // providers are all that the library has.
 func (id *Identity) providers() []auth.Provider {
-	// The flag asks for the longer lifetime explicitly, and the organization's policy still decides.
+	// The flag asks for the longer lifetime explicitly, and the organization's
+	// policy still decides.
 	id.gcp.AllowExtendedLifetime = true
 	id.exchange.Client = id.exchangeClient()
 	if len(id.audiences) == 1 {
@@ -74,7 +75,8 @@ func (id *Identity) Named() (auth.Provider, error) {
 	return set.Get(id.Provider)
 }
 
-// resolveNamed is resolve for commands whose provider is that of --provider, or the only cloud in the ServiceAccount's annotations.
+// resolveNamed is resolve for commands whose provider is that of --provider, or
+// the only cloud in the ServiceAccount's annotations.
 func (id *Identity) resolveNamed(ctx context.Context) (*source, auth.Provider, error) {
 	s, err := id.resolve(ctx)
 	switch {
@@ -100,19 +102,22 @@ func (id *Identity) Detect(sa *corev1.ServiceAccount) error {
 		if len(sa.Annotations) > 0 {
 			has = fmt.Sprintf("no annotation of a cloud, but %.500q", slices.Sorted(maps.Keys(sa.Annotations)))
 		}
-		return cli.Usagef("ServiceAccount %q has %s: annotate it, or name the provider with --provider, one of: %s", name, has, strings.Join(providerNames(), ", "))
+		return cli.Usagef("ServiceAccount %q has %s: annotate it, or name the provider with --provider, one of: %s", name,
+			has, strings.Join(providerNames(), ", "))
 	case 1:
 		if err := id.Flags.Set("provider", found[0]); err != nil {
 			return err
 		}
 		return id.checkEffect()
 	}
-	return cli.Usagef("ServiceAccount %q has annotations of %s: pick one with --provider", name, strings.Join(found, " and "))
+	return cli.Usagef("ServiceAccount %q has annotations of %s: pick one with --provider", name,
+		strings.Join(found, " and "))
 }
 
 // CloudsOf returns the providers whose annotations the ServiceAccount has.
 func CloudsOf(sa *corev1.ServiceAccount) (found []string) {
-	for _, cloud := range [][]string{{aws.ProviderName, aws.RoleARNAnnotation}, {azure.ProviderName, azure.ClientIDAnnotation},
+	for _, cloud := range [][]string{{aws.ProviderName, aws.RoleARNAnnotation},
+		{azure.ProviderName, azure.ClientIDAnnotation},
 		{gcp.ProviderName, gcp.ServiceAccountAnnotation, gcp.WorkloadIdentityProviderAnnotation}} {
 		if slices.ContainsFunc(cloud[1:], func(key string) bool { return sa.Annotations[key] != "" }) {
 			found = append(found, cloud[0])
@@ -124,7 +129,8 @@ func CloudsOf(sa *corev1.ServiceAccount) (found []string) {
 // errNotOurs is wrapped by errors for hosts of no known provider.
 var errNotOurs = errors.New("the host belongs to no provider")
 
-// at returns the provider of --provider, or the first one for which check does not return errNotOurs.
+// at returns the provider of --provider, or the first one for which check does
+// not return errNotOurs.
 func (id *Identity) at(host string, check func(p auth.Provider, o *provider.Options) error) (auth.Provider, error) {
 	if id.Provider != "" {
 		return id.Named()
@@ -142,8 +148,9 @@ func (id *Identity) at(host string, check func(p auth.Provider, o *provider.Opti
 			return p, err
 		}
 	}
-	return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: errNotOurs, Message: fmt.Sprintf("%.300q is of no provider, so it gets no credential", host),
-		Remedy: "set wid up for hosts of AWS, Azure and Google Cloud only"}
+	return nil, &auth.Error{Reason: auth.ErrMisconfigured, Err: errNotOurs,
+		Message: fmt.Sprintf("%.300q is of no provider, so it gets no credential", host),
+		Remedy:  "set wid up for hosts of AWS, Azure and Google Cloud only"}
 }
 
 func (id *Identity) atRegistry(host string) (auth.Provider, error) {
@@ -166,21 +173,24 @@ func (id *Identity) atRepository(u *url.URL) (auth.Provider, error) {
 		if !ok || u.Scheme != "https" {
 			return errNotOurs
 		}
-		if _, err := g.ParseGitRepository(u, o); err == nil || p == &id.aws && isCodeCommit(u.Host) { // the exchange explains a wrong path
+		// the exchange explains a wrong path
+		if _, err := g.ParseGitRepository(u, o); err == nil || p == &id.aws && isCodeCommit(u.Host) {
 			return nil
 		}
 		return errNotOurs
 	})
 }
 
-// isCodeCommit reports whether the host is one of CodeCommit, whose credentials are for one repository each.
+// isCodeCommit reports whether the host is one of CodeCommit, whose credentials
+// are for one repository each.
 func isCodeCommit(host string) bool {
 	_, err := (&aws.Provider{}).ParseGitRepository(&url.URL{Host: host, Path: "/v1/repos/any"}, &provider.Options{})
 	return err == nil
 }
 
-// Options are those that do not depend on the identity. Providers ignore the options of others. Audiences are the caller's own
-// choice here, annotations are not.
+// Options are those that do not depend on the identity. Providers ignore the
+// options of others. Audiences are the caller's own choice here, annotations
+// are not.
 func (id *Identity) Options() ([]auth.Option, error) {
 	opts, err := id.assumedRoles()
 	if err != nil {
@@ -190,9 +200,11 @@ func (id *Identity) Options() ([]auth.Option, error) {
 	if err != nil {
 		return nil, cli.Usagef("--proxy-url is not a URL")
 	}
-	policy := auth.Policy{Audiences: slices.Concat(id.audiences, []string{id.idTokenAudience}), APIServerAudiences: id.apiServerAudiences}
+	policy := auth.Policy{Audiences: slices.Concat(id.audiences, []string{id.idTokenAudience}),
+		APIServerAudiences: id.apiServerAudiences}
 	opts = append(opts, auth.WithPolicy(policy), auth.WithAudiences(id.audiences...), auth.WithScopes(id.scopes...),
-		auth.WithSTSRegion(id.region), auth.WithSTSEndpoint(id.stsEndpoint), auth.WithHTTPClient(id.HTTPClient), gcp.WithDelegates(id.delegates...))
+		auth.WithSTSRegion(id.region), auth.WithSTSEndpoint(id.stsEndpoint), auth.WithHTTPClient(id.HTTPClient),
+		gcp.WithDelegates(id.delegates...))
 	for _, o := range []struct {
 		isSet  bool
 		option auth.Option
@@ -258,7 +270,8 @@ func forRegistry(p auth.Provider, host string) request {
 		if err != nil {
 			return nil, err
 		}
-		return &credential{GitCredential: plugin.GitCredential{Username: login.Username, Password: login.Password, Expires: r.ExpiresAt()}}, nil
+		return &credential{GitCredential: plugin.GitCredential{Username: login.Username, Password: login.Password,
+			Expires: r.ExpiresAt()}}, nil
 	}}
 }
 
@@ -268,21 +281,23 @@ func forRepository(p auth.Provider, u *url.URL) request {
 		if err != nil {
 			return nil, err
 		}
-		return &credential{GitCredential: plugin.GitCredential{Username: g.Username(), Password: g.Password(), BearerToken: g.BearerToken(), Expires: g.ExpiresAt()}}, nil
+		return &credential{GitCredential: plugin.GitCredential{Username: g.Username(), Password: g.Password(),
+			BearerToken: g.BearerToken(), Expires: g.ExpiresAt()}}, nil
 	}}
 }
 
 func forCluster(p auth.Provider, t target, ca []byte) request {
-	return request{"cluster", p, []string{t.resource, t.address, string(ca), t.name, string(t.presented)}, func(ctx context.Context, opts []auth.Option) (*credential, error) {
-		config, err := auth.GetRESTConfig(ctx, p, slices.Concat(opts, t.options(ca))...)
-		if err != nil {
-			return nil, err
-		}
-		if err := t.checkPresented(config.CAData()); err != nil {
-			return nil, err
-		}
-		return bearer(config.BearerToken(), config.ExpiresAt()), nil
-	}}
+	return request{"cluster", p, []string{t.resource, t.address, string(ca), t.name, string(t.presented)},
+		func(ctx context.Context, opts []auth.Option) (*credential, error) {
+			config, err := auth.GetRESTConfig(ctx, p, slices.Concat(opts, t.options(ca))...)
+			if err != nil {
+				return nil, err
+			}
+			if err := t.checkPresented(config.CAData()); err != nil {
+				return nil, err
+			}
+			return bearer(config.BearerToken(), config.ExpiresAt()), nil
+		}}
 }
 
 func bearer(token string, expires time.Time) *credential {
@@ -295,8 +310,9 @@ func fromAccessToken(p auth.Provider, t auth.Token) (*credential, error) {
 		k := t.Credentials()
 		c := bearer("", t.ExpiresAt())
 		c.Identity = t.AssumedRoleARN()
-		c.Keys = plugin.ProcessCredentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey, SessionToken: k.SessionToken,
-			AccountID: t.AccountID(), Expires: t.ExpiresAt()}
+		c.Keys = plugin.ProcessCredentials{AccessKeyID: k.AccessKeyID, SecretAccessKey: k.SecretAccessKey,
+			SessionToken: k.SessionToken,
+			AccountID:    t.AccountID(), Expires: t.ExpiresAt()}
 		return c, nil
 	case *azure.Token:
 		return bearer(t.AccessToken().Token, t.ExpiresAt()), nil

@@ -16,7 +16,8 @@ type serviceFlags struct {
 	parameters       repeated
 }
 
-// service makes the Provider of a service. take returns a parameter that is an argument of the constructor.
+// service makes the Provider of a service. take returns a parameter that is an
+// argument of the constructor.
 type service struct {
 	parameters string // all that it takes, separated by blanks; "" is any
 	address    string // its default; needed if there is none; "-" if all customers share one
@@ -48,15 +49,17 @@ func services() map[string]service {
 		"octo-sts": {"scope identity", "octo-sts.dev", func(address, _ string, _ taking) *exchange.Provider {
 			return exchange.NewOctoSTS(hostOf(address))
 		}},
-		"openai": {"identity_provider_id service_account_id client_id", "-", func(_, _ string, take taking) *exchange.Provider {
-			return exchange.NewOpenAI(take("identity_provider_id"))
-		}},
+		"openai": {"identity_provider_id service_account_id client_id", "-",
+			func(_, _ string, take taking) *exchange.Provider {
+				return exchange.NewOpenAI(take("identity_provider_id"))
+			}},
 		"quay": {"robot", "quay.io", func(address, _ string, _ taking) *exchange.Provider {
 			return exchange.NewQuay(hostOf(address))
 		}},
 		"tailscale": {"client_id", "-", func(_, _ string, _ taking) *exchange.Provider { return exchange.NewTailscale() }},
 		"vault": {"role mount namespace", needed, func(address, audience string, take taking) *exchange.Provider {
-			return exchange.NewVault(exchange.VaultServer{Address: address, Mount: take("mount"), Namespace: take("namespace"), KubernetesAudience: audience})
+			return exchange.NewVault(exchange.VaultServer{Address: address, Mount: take("mount"), Namespace: take("namespace"),
+				KubernetesAudience: audience})
 		}},
 	}
 }
@@ -90,10 +93,13 @@ func serviceNames() string { return strings.Join(slices.Sorted(maps.Keys(service
 
 // givesExchange reports whether a flag of a plain OAuth server was given.
 func (id *Identity) givesExchange() bool {
-	return slices.ContainsFunc(id.Settings(), func(s Setting) bool { return id.given[s.Name] && strings.HasPrefix(s.Name, "exchange-") })
+	return slices.ContainsFunc(id.Settings(), func(s Setting) bool {
+		return id.given[s.Name] && strings.HasPrefix(s.Name, "exchange-")
+	})
 }
 
-// provider returns the Provider of the service. A parameter that the caller gives replaces an annotation.
+// provider returns the Provider of the service. A parameter that the caller
+// gives replaces an annotation.
 func (f *serviceFlags) provider(audience string) *exchange.Provider {
 	given := map[string]string{}
 	for _, parameter := range f.parameters {

@@ -14,11 +14,14 @@ type Check struct {
 	ID    string   // the stable name, such as "trust-rule"
 	Title string   // what the check examines, in a few words
 	Needs []string // IDs of earlier checks; if one of them failed, or was skipped after a failure, this one is skipped
-	// OverriddenBy is the ID of a later check that proves more, such as the real exchange. If that check passes, a failure of this
-	// one becomes a warning. If both fail, this one explains the failure, and the later one repeats neither causes nor remedy.
+	// OverriddenBy is the ID of a later check that proves more, such as the
+	// real exchange. If that check passes, a failure of this one becomes a
+	// warning. If both fail, this one explains the failure, and the later one
+	// repeats neither causes nor remedy.
 	OverriddenBy string
-	// Explains are the classes of the overriding check's failure that a failure of this check explains. A failure of another class
-	// outranks this one. Nil explains every failure.
+	// Explains are the classes of the overriding check's failure that a failure
+	// of this check explains. A failure of another class outranks this one. Nil
+	// explains every failure.
 	Explains []cause.Reason
 	Timeout  time.Duration // bounds Run; zero means DefaultTimeout
 	// Run examines. It honours ctx. A panic becomes an Unknown finding.
@@ -40,14 +43,16 @@ const (
 	Unknown Result = "UNKNOWN" // the check could not look, which never counts as Pass
 )
 
-// Finding is the outcome of one check. A check sets Result and Message, and what it knows of the rest.
+// Finding is the outcome of one check. A check sets Result and Message, and
+// what it knows of the rest.
 type Finding struct {
 	Check   string `json:"check"` // the ID; Run sets it, and Title
 	Title   string `json:"title"`
 	Result  Result `json:"result"`
 	Class   string `json:"class,omitempty"` // the reason, such as "IssuerNotTrusted"; docs/doctor.md lists them
 	Message string `json:"message"`         // one sentence
-	// Observed is what was found where Expected should be. Both or neither are set in a comparison.
+	// Observed is what was found where Expected should be. Both or neither are
+	// set in a comparison.
 	Observed   *Value   `json:"observed,omitempty"`
 	Expected   *Value   `json:"expected,omitempty"`
 	Details    []Value  `json:"details,omitempty"` // for --verbose and JSON
@@ -73,8 +78,9 @@ type Event struct {
 
 // Fact is what a part of a chain says of itself, beside its Finding.
 type Fact struct {
-	// Since is when the condition or the time that the Finding quotes began. The zero value of a failure is an object that is missing: an Event
-	// may say why. Now is an answer that the doctor itself got.
+	// Since is when the condition or the time that the Finding quotes began.
+	// The zero value of a failure is an object that is missing: an Event may
+	// say why. Now is an answer that the doctor itself got.
 	Since  time.Time `json:"since,omitzero"`
 	Worked time.Time `json:"worked,omitzero"`  // when the part last worked; an Event before it says nothing any more
 	Events []Event   `json:"events,omitempty"` // Warning Events of the part's object, the newest first
@@ -88,23 +94,28 @@ func (f *Fact) newest() *Event {
 	return &f.Events[0]
 }
 
-// Value is a value with its name, such as {"token", "system:serviceaccount:tenant-a:app"}.
+// Value is a value with its name, such as {"token",
+// "system:serviceaccount:tenant-a:app"}.
 type Value struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Remedy is one way to correct what is wrong, and the alternative to it. The zero value means that none is known.
+// Remedy is one way to correct what is wrong, and the alternative to it. The
+// zero value means that none is known.
 type Remedy struct {
 	Text string `json:"text,omitempty"` // a sentence; it introduces Commands: "If the role is wrong:"
-	// Option is the auth.Error.Option of the error that Text is from. A program adds its own setting to Text.
+	// Option is the auth.Error.Option of the error that Text is from. A program
+	// adds its own setting to Text.
 	Option string `json:"-"`
-	// Commands are shell commands or lines of a manifest. Words in capitals are for the reader to fill in.
+	// Commands are shell commands or lines of a manifest. Words in capitals are
+	// for the reader to fill in.
 	Commands []string `json:"commands,omitempty"`
 	Or       *Policy  `json:"or,omitempty"` // the alternative, which makes a cloud trust more
 }
 
-// Policy is a change to what a cloud trusts. A report shows its Commands only with Examination.ShowPolicy.
+// Policy is a change to what a cloud trusts. A report shows its Commands only
+// with Examination.ShowPolicy.
 type Policy struct {
 	When     string   `json:"when"` // "If tenant-a is meant to have it"
 	Commands []string `json:"commands,omitempty"`
@@ -125,7 +136,8 @@ func Unclear(remedy Remedy, format string, args ...any) Finding {
 	return Finding{Result: Unknown, Remedy: remedy, Message: fmt.Sprintf(format, args...)}
 }
 
-// Failed returns the finding of a check that found something wrong. class may be empty.
+// Failed returns the finding of a check that found something wrong. class may
+// be empty.
 func Failed[C ~string](class C, remedy Remedy, format string, args ...any) Finding {
 	return Finding{Result: Fail, Class: string(class), Remedy: remedy, Message: fmt.Sprintf(format, args...)}
 }
@@ -136,13 +148,15 @@ func (f Finding) As(r Result) Finding {
 	return f
 }
 
-// Whole returns the finding for a chain that breaks its line instead of shortening it: a reader decides by all of it.
+// Whole returns the finding for a chain that breaks its line instead of
+// shortening it: a reader decides by all of it.
 func (f Finding) Whole() Finding {
 	f.whole = true
 	return f
 }
 
-// Compare returns the finding with the value that was observed and the one that was expected.
+// Compare returns the finding with the value that was observed and the one that
+// was expected.
 func (f Finding) Compare(observedName, observed, expectedName, expected string) Finding {
 	f.Observed, f.Expected = &Value{observedName, observed}, &Value{expectedName, expected}
 	return f
@@ -154,7 +168,8 @@ func (f Finding) Detail(name, text string) Finding {
 	return f
 }
 
-// With returns the finding with the time of its fact, the last success of its part, and its Events in the order of their age.
+// With returns the finding with the time of its fact, the last success of its
+// part, and its Events in the order of their age.
 func (f Finding) With(since, worked time.Time, events ...Event) Finding {
 	slices.SortStableFunc(events, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	f.Fact = Fact{Since: since, Worked: worked, Events: events}
@@ -164,7 +179,8 @@ func (f Finding) With(since, worked time.Time, events ...Event) Finding {
 // Do returns the Remedy of a sentence and commands.
 func Do(text string, commands ...string) Remedy { return Remedy{Text: text, Commands: commands} }
 
-// OrTrust returns the remedy with a change to what a cloud trusts as the alternative.
+// OrTrust returns the remedy with a change to what a cloud trusts as the
+// alternative.
 func (r Remedy) OrTrust(when string, commands ...string) Remedy {
 	r.Or = &Policy{When: when, Commands: commands}
 	return r

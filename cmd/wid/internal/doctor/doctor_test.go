@@ -53,8 +53,10 @@ func results(r *doctor.Report) (list []doctor.Result) {
 }
 
 func TestNeeds(t *testing.T) {
-	r := run(t, fixed("a", bad), fixed("b", good, needs("a")), fixed("c", good, needs("b")), fixed("d", good), fixed("e", unsure), fixed("f", good, needs("e")))
-	if got := results(r); !slices.Equal(got, []doctor.Result{doctor.Fail, doctor.Skip, doctor.Skip, doctor.Pass, doctor.Unknown, doctor.Pass}) {
+	r := run(t, fixed("a", bad), fixed("b", good, needs("a")), fixed("c", good, needs("b")), fixed("d", good),
+		fixed("e", unsure), fixed("f", good, needs("e")))
+	if got := results(r); !slices.Equal(got,
+		[]doctor.Result{doctor.Fail, doctor.Skip, doctor.Skip, doctor.Pass, doctor.Unknown, doctor.Pass}) {
 		t.Errorf("got %v", got)
 	}
 	if by := r.Of("c").Message; by != "needs a" {
@@ -69,12 +71,17 @@ func TestVerdict(t *testing.T) {
 		headline string
 		exit     int
 	}{
-		"healthy":                      {[]doctor.Check{fixed("a", good), fixed("exchange", good)}, doctor.Pass, "", 0},
-		"first failure":                {[]doctor.Check{fixed("a", doubt), fixed("b", bad), fixed("exchange", bad)}, doctor.Fail, "b", 1},
-		"decisive check unknown":       {[]doctor.Check{fixed("a", doubt), fixed("b", unsure), fixed("exchange", unsure)}, doctor.Unknown, "exchange", 3},
-		"warning before unknown":       {[]doctor.Check{fixed("a", unsure), fixed("b", doubt), fixed("exchange", good)}, doctor.Warn, "b", 3},
-		"overridden failure":           {[]doctor.Check{fixed("a", bad, overriddenBy("exchange")), fixed("exchange", good)}, doctor.Warn, "a", 3},
-		"failure explained beforehand": {[]doctor.Check{fixed("a", bad, overriddenBy("exchange")), fixed("exchange", bad)}, doctor.Fail, "a", 1},
+		"healthy": {[]doctor.Check{fixed("a", good), fixed("exchange", good)}, doctor.Pass, "", 0},
+		"first failure": {[]doctor.Check{fixed("a", doubt), fixed("b", bad), fixed("exchange", bad)},
+			doctor.Fail, "b", 1},
+		"decisive check unknown": {[]doctor.Check{fixed("a", doubt), fixed("b", unsure), fixed("exchange", unsure)},
+			doctor.Unknown, "exchange", 3},
+		"warning before unknown": {[]doctor.Check{fixed("a", unsure), fixed("b", doubt), fixed("exchange", good)},
+			doctor.Warn, "b", 3},
+		"overridden failure": {[]doctor.Check{fixed("a", bad, overriddenBy("exchange")), fixed("exchange", good)},
+			doctor.Warn, "a", 3},
+		"failure explained beforehand": {[]doctor.Check{fixed("a", bad, overriddenBy("exchange")), fixed("exchange", bad)},
+			doctor.Fail, "a", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := doctor.Run(t.Context(), doctor.Examination{Subject: "x", Checks: tt.checks, Decisive: "exchange"})
@@ -107,32 +114,40 @@ func TestDeadlines(t *testing.T) {
 			return doctor.Unclear(doctor.Remedy{}, "sts.eu-central-1.amazonaws.com gives no answer")
 		}}
 		start := time.Now()
-		r := doctor.Run(t.Context(), doctor.Examination{Checks: []doctor.Check{hangs, fixed("identity", good)}, Decisive: "exchange", Timeout: 10 * time.Second})
-		if took := time.Since(start); took != 10*time.Second || r.Headline != "exchange" || r.Of("identity").Result != doctor.Unknown {
+		r := doctor.Run(t.Context(),
+			doctor.Examination{Checks: []doctor.Check{hangs, fixed("identity", good)}, Decisive: "exchange",
+				Timeout: 10 * time.Second})
+		if took := time.Since(start); took != 10*time.Second || r.Headline != "exchange" ||
+			r.Of("identity").Result != doctor.Unknown {
 			t.Errorf("after %s: %s", took, r)
 		}
 	})
 }
 
-// An interrupt is no verdict: a check that it cuts off has no result, and those after it do not run.
+// An interrupt is no verdict: a check that it cuts off has no result, and those
+// after it do not run.
 func TestInterruptKeepsWhatIsKnown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupts := doctor.Check{ID: "b", Run: func(context.Context) doctor.Finding { cancel(); return bad }}
 	var seen []string
-	r := doctor.Run(ctx, doctor.Examination{Checks: []doctor.Check{fixed("a", doubt), interrupts, fixed("exchange", good)}, Decisive: "exchange",
+	r := doctor.Run(ctx, doctor.Examination{Checks: []doctor.Check{fixed("a", doubt), interrupts, fixed("exchange", good)},
+		Decisive: "exchange",
 		Progress: func(c doctor.Check) { seen = append(seen, c.ID) }})
-	if r.Headline != "a" || r.Of("b").Result != doctor.Unknown || !strings.Contains(r.Of("exchange").Message, "interrupted") || !slices.Equal(seen, []string{"a", "b"}) {
+	if r.Headline != "a" || r.Of("b").Result != doctor.Unknown ||
+		!strings.Contains(r.Of("exchange").Message, "interrupted") || !slices.Equal(seen, []string{"a", "b"}) {
 		t.Errorf("progress %v, report:\n%s", seen, r)
 	}
 }
 
 func TestReportHidesSecretsAndControlCharacters(t *testing.T) {
 	const secret = "s3cr3t-t0ken-value"
-	f := doctor.Failed("", doctor.Do("use "+secret, "cmd "+secret).OrTrust("If "+secret, secret), "\x1b[31m%s\nforged line", secret).
+	f := doctor.Failed("", doctor.Do("use "+secret, "cmd "+secret).OrTrust("If "+secret, secret),
+		"\x1b[31m%s\nforged line", secret).
 		Compare("a", secret, "b", "x\x07").Detail("c", secret)
 	f.Causes, f.Code = []string{secret}, secret
-	r := doctor.Run(t.Context(), doctor.Examination{Subject: secret, Cluster: secret, Checks: []doctor.Check{fixed("a", f)}, ShowPolicy: true,
-		Secrets: func() []string { return []string{secret} }})
+	r := doctor.Run(t.Context(),
+		doctor.Examination{Subject: secret, Cluster: secret, Checks: []doctor.Check{fixed("a", f)}, ShowPolicy: true,
+			Secrets: func() []string { return []string{secret} }})
 	encoded, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -146,23 +161,33 @@ func TestReportHidesSecretsAndControlCharacters(t *testing.T) {
 const trustCommand = "aws iam update-assume-role-policy --role-name tenant-b --policy-document file://policy.json"
 
 func refused() *doctor.Examination {
-	f := doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:", "kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
-		OrTrust("If tenant-a is meant to have it", trustCommand), "The trust policy of role tenant-b does not admit this ServiceAccount.").
+	f := doctor.Failed("TrustPolicyRefusesSubject",
+		doctor.Do("If the role is wrong:",
+			"kubectl annotate sa -n tenant-a app --overwrite eks.amazonaws.com/role-arn=arn:aws:iam::123456789012:role/NAME").
+			OrTrust("If tenant-a is meant to have it", trustCommand),
+		"The trust policy of role tenant-b does not admit this ServiceAccount.").
 		Compare("token", "system:serviceaccount:tenant-a:app", "policy", "system:serviceaccount:tenant-b:app")
-	return &doctor.Examination{Subject: "tenant-a/app → aws", Cluster: "cluster prod (https://10.0.0.1:6443)", Decisive: "exchange", Checks: []doctor.Check{
-		fixed("claims", good), fixed("discovery", doubt), fixed("trust-rule", f, overriddenBy("exchange")), fixed("exchange", bad), fixed("identity", good, needs("exchange"))}}
+	return &doctor.Examination{Subject: "tenant-a/app → aws", Cluster: "cluster prod (https://10.0.0.1:6443)",
+		Decisive: "exchange", Checks: []doctor.Check{
+			fixed("claims", good), fixed("discovery", doubt), fixed("trust-rule", f, overriddenBy("exchange")),
+			fixed("exchange", bad), fixed("identity", good, needs("exchange"))}}
 }
 
-// Runs of blanks would let a value look like the next line of the report. Only commands keep them: a manifest is indented.
+// Runs of blanks would let a value look like the next line of the report. Only
+// commands keep them: a manifest is indented.
 func TestReportForgesNoLines(t *testing.T) {
-	for _, blank := range []string{"   ", "\u2800", "\u3164\u3164", "\uffa0", "\u115f\u1160", "\u00a0 ", "\u2003\u3000", "\t\v", "\u200b \u200b"} {
+	for _, blank := range []string{"   ", "\u2800", "\u3164\u3164", "\uffa0", "\u115f\u1160", "\u00a0 ", "\u2003\u3000",
+		"\t\v", "\u200b \u200b"} {
 		t.Run(fmt.Sprintf("%q", blank), func(t *testing.T) {
 			forged := "y" + blank + "Fix" + blank + "rm"
-			f := doctor.Failed("", doctor.Do(forged, "  name: x", "z").OrTrust(forged), "%s", forged).Compare(forged, forged, "b", "c").Detail("d", forged)
+			f := doctor.Failed("", doctor.Do(forged, "  name: x", "z").OrTrust(forged), "%s", forged).Compare(forged, forged,
+				"b", "c").Detail("d", forged)
 			f.Causes = []string{forged}
-			r := doctor.Run(t.Context(), doctor.Examination{Subject: forged, Cluster: forged, Checks: []doctor.Check{fixed("x", f)}})
+			r := doctor.Run(t.Context(),
+				doctor.Examination{Subject: forged, Cluster: forged, Checks: []doctor.Check{fixed("x", f)}})
 			text := r.Text(doctor.TextOptions{Verbose: true, Width: 200})
-			if strings.Count(text, "y Fix rm") != 10 || strings.Contains(text, "Fix"+blank+"rm") || !strings.Contains(text, "  name: x") {
+			if strings.Count(text, "y Fix rm") != 10 || strings.Contains(text, "Fix"+blank+"rm") ||
+				!strings.Contains(text, "  name: x") {
 				t.Errorf("got\n%s", text)
 			}
 		})
@@ -198,7 +223,8 @@ func TestText(t *testing.T) {
 }
 
 func TestTextOfHealthyReport(t *testing.T) {
-	got := run(t, fixed("claims", good), fixed("exchange", doctor.Passed("AWS gives credentials of the role.")), fixed("registry", doctor.Skipped("none was named"))).String()
+	got := run(t, fixed("claims", good), fixed("exchange", doctor.Passed("AWS gives credentials of the role.")),
+		fixed("registry", doctor.Skipped("none was named"))).String()
 	const want = "✓ tenant-a/app → aws\n  AWS gives credentials of the role.\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -207,24 +233,29 @@ func TestTextOfHealthyReport(t *testing.T) {
 
 func TestPolicyIsShownOnRequest(t *testing.T) {
 	e := refused()
-	event := doctor.Event{Time: time.Now(), Remedy: doctor.Do("correct it").OrTrust("If tenant-a is meant to have it", trustCommand)}
+	event := doctor.Event{Time: time.Now(),
+		Remedy: doctor.Do("correct it").OrTrust("If tenant-a is meant to have it", trustCommand)}
 	e.Checks[0] = fixed("claims", good.With(time.Time{}, time.Time{}, event))
 	r := doctor.Run(t.Context(), *e)
 	encoded, err := json.Marshal(r)
-	if err != nil || strings.Contains(string(encoded)+r.String()+r.Text(doctor.TextOptions{Verbose: true}), "update-assume-role-policy") {
+	if err != nil || strings.Contains(string(encoded)+r.String()+r.Text(doctor.TextOptions{Verbose: true}),
+		"update-assume-role-policy") {
 		t.Errorf("%v: the report shows the policy without being asked", err)
 	}
 	e.Checks[0] = fixed("claims", good)
 	e.ShowPolicy = true
-	e.Checks[2] = fixed("trust-rule", doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:", "correct it").
-		OrTrust("If tenant-a is meant to have it", slices.Repeat([]string{trustCommand}, 9)...), "refused"))
-	if text := doctor.Run(t.Context(), *e).String(); !strings.Contains(text, "Or    If tenant-a is meant to have it:\n          aws iam update-assume-role-policy") ||
+	e.Checks[2] = fixed("trust-rule",
+		doctor.Failed("TrustPolicyRefusesSubject", doctor.Do("If the role is wrong:", "correct it").
+			OrTrust("If tenant-a is meant to have it", slices.Repeat([]string{trustCommand}, 9)...), "refused"))
+	if text := doctor.Run(t.Context(), *e).String(); !strings.Contains(text,
+		"Or    If tenant-a is meant to have it:\n          aws iam update-assume-role-policy") ||
 		strings.Count(text, "update-assume-role-policy") != 9 || !strings.Contains(text, "correct it") {
 		t.Errorf("the policy is missing:\n%s", text)
 	}
 }
 
-// A check that ignores its context, such as one that waits for a login program, holds up neither its deadline nor the report.
+// A check that ignores its context, such as one that waits for a login program,
+// holds up neither its deadline nor the report.
 func TestCheckThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := make(chan struct{})
@@ -237,20 +268,26 @@ func TestCheckThatIgnoresItsContext(t *testing.T) {
 				return doctor.Passed("x")
 			}},
 		}})
-		if f := r.Worst(); f == nil || f.Check != "login" || f.Result != doctor.Unknown || time.Since(start) != doctor.DefaultTimeout+time.Second {
+		if f := r.Worst(); f == nil || f.Check != "login" || f.Result != doctor.Unknown ||
+			time.Since(start) != doctor.DefaultTimeout+time.Second {
 			t.Errorf("after %s: %s", time.Since(start), r)
 		}
 	})
 }
 
-// A grant is the alternative of a finding, shown on request only, and never a part of a condition.
+// A grant is the alternative of a finding, shown on request only, and never a
+// part of a condition.
 func TestGrantsAreTheAlternative(t *testing.T) {
 	const grant = "open the door"
 	for _, e := range []auth.Error{
-		{Provider: "aws", StatusCode: 403, Code: "AccessDenied"}, {Provider: "aws", StatusCode: 403, Message: "x: ecr:GetAuthorizationToken"},
-		{Provider: "aws", StatusCode: 403, Message: "x: eks:DescribeCluster"}, {Provider: "azure", StatusCode: 400, Code: "AADSTS501051"},
-		{Provider: "azure", StatusCode: 401, Message: "aka.ms/acr/authorization"}, {Provider: "azure", StatusCode: 403, Code: "AuthorizationFailed"},
-		{Provider: "gcp", StatusCode: 403, Message: "iam.serviceAccounts.getAccessToken"}, {Provider: "gcp", StatusCode: 403, Message: "artifactregistry.x"},
+		{Provider: "aws", StatusCode: 403, Code: "AccessDenied"},
+		{Provider: "aws", StatusCode: 403, Message: "x: ecr:GetAuthorizationToken"},
+		{Provider: "aws", StatusCode: 403, Message: "x: eks:DescribeCluster"},
+		{Provider: "azure", StatusCode: 400, Code: "AADSTS501051"},
+		{Provider: "azure", StatusCode: 401, Message: "aka.ms/acr/authorization"},
+		{Provider: "azure", StatusCode: 403, Code: "AuthorizationFailed"},
+		{Provider: "gcp", StatusCode: 403, Message: "iam.serviceAccounts.getAccessToken"},
+		{Provider: "gcp", StatusCode: 403, Message: "artifactregistry.x"},
 		{Provider: "gcp", StatusCode: 403, Message: "container.clusters.get"},
 	} {
 		e.Reason, e.Remedy = auth.ErrDenied, grant
@@ -260,7 +297,8 @@ func TestGrantsAreTheAlternative(t *testing.T) {
 				t.Fatalf("%+v", f)
 			}
 			c := cause.ConditionOf(&e, "Ready", 1)
-			if text := run(t, fixed("exchange", f)).String() + c.Message; strings.Contains(text, grant) || strings.Contains(text, f.Remedy.Or.Commands[0]) {
+			if text := run(t, fixed("exchange", f)).String() + c.Message; strings.Contains(text, grant) ||
+				strings.Contains(text, f.Remedy.Or.Commands[0]) {
 				t.Errorf("%s", text)
 			}
 		})
@@ -272,7 +310,8 @@ func TestReasonIsTheSameEverywhere(t *testing.T) {
 	err := &auth.Error{Reason: auth.ErrDenied, Provider: "azure", StatusCode: 401, Code: "AADSTS7002138"}
 	r := run(t, fixed("exchange", doctor.Refusal("it", err)))
 	encoded, encoding := json.Marshal(r)
-	if encoding != nil || !strings.Contains(r.String(), "[exchange, SubjectCaseDiffers]") || !strings.Contains(string(encoded), `"class":"SubjectCaseDiffers"`) {
+	if encoding != nil || !strings.Contains(r.String(), "[exchange, SubjectCaseDiffers]") ||
+		!strings.Contains(string(encoded), `"class":"SubjectCaseDiffers"`) {
 		t.Errorf("%s%s", r, encoded)
 	}
 	if c := cause.ConditionOf(err, "Ready", 1); c.Reason != "SubjectCaseDiffers" {
@@ -290,36 +329,48 @@ func TestLateAnswerIsNotUnusable(t *testing.T) {
 		"deadline of a URL": &url.Error{Op: "Post", URL: "https://sts.example", Err: context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if f := doctor.Refusal("AWS STS", err); f.Class != "ServiceUnreachable" || f.Result != doctor.Unknown || f.Message != "AWS STS has not answered in time." {
+			if f := doctor.Refusal("AWS STS", err); f.Class != "ServiceUnreachable" || f.Result != doctor.Unknown ||
+				f.Message != "AWS STS has not answered in time." {
 				t.Errorf("%+v", f)
 			}
 		})
 	}
 }
 
-// The headline is the first failure of the chain, or a newer Warning Event of a part up to there.
+// The headline is the first failure of the chain, or a newer Warning Event of a
+// part up to there.
 func TestChainHeadline(t *testing.T) {
 	now := time.Now()
 	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
 	event := func(reason string, minutes int) doctor.Event {
-		return doctor.Event{Time: ago(minutes), Reason: reason, Message: "said so", Object: "Secret x", Remedy: doctor.Do("Do "+reason+".", "kubectl get "+reason)}
+		return doctor.Event{Time: ago(minutes), Reason: reason, Message: "said so", Object: "Secret x",
+			Remedy: doctor.Do("Do "+reason+".", "kubectl get "+reason)}
 	}
 	well, failed := doctor.Passed("well"), doctor.Failed("Wrong", doctor.Do("Mend it."), "it is wrong")
 	for name, tc := range map[string]struct {
 		agent, credential, lease doctor.Finding
 		want                     string
 	}{
-		"all well":                             {well, well, well, "PASS "},
-		"the credential was not tried":         {well, doctor.Unclear(doctor.Remedy{}, "no address"), well, "UNKNOWN credential"},
-		"a part that could not look":           {well, well, doctor.Unclear(doctor.Remedy{}, "no right"), "UNKNOWN lease: no right"},
-		"the first failure":                    {well, failed.With(now, time.Time{}), failed.With(now, time.Time{}), "FAIL credential: it is wrong"},
-		"an Event after the last success":      {well.With(time.Time{}, ago(5), event("Refused", 1)), well, well, "FAIL agent: | Secret x says: said so"},
-		"an Event before the last success":     {well.With(time.Time{}, ago(1), event("Refused", 5)), well, well, "PASS "},
-		"an Event newer than the failure":      {well.With(time.Time{}, ago(9), event("Refused", 1)), well, failed.With(ago(5), time.Time{}), "FAIL agent: | Secret x says: said so"},
-		"an Event older than the failure":      {well.With(time.Time{}, ago(9), event("Refused", 7)), well, failed.With(ago(5), time.Time{}), "FAIL lease: it is wrong"},
-		"an Event explains what is missing":    {well.With(time.Time{}, ago(9), event("Refused", 7)), failed, well, "FAIL agent: | Secret x says: said so"},
-		"an Event behind the first failure":    {well, failed.With(ago(5), time.Time{}), well.With(time.Time{}, time.Time{}, event("Refused", 1)), "FAIL credential: it is wrong"},
-		"the newest of two Events of one part": {well.With(time.Time{}, time.Time{}, event("Old", 8), event("New", 2)), well, well, "FAIL agent: | Secret x says: said so"},
+		"all well": {well, well, well, "PASS "},
+		"the credential was not tried": {well, doctor.Unclear(doctor.Remedy{}, "no address"), well,
+			"UNKNOWN credential"},
+		"a part that could not look": {well, well, doctor.Unclear(doctor.Remedy{}, "no right"),
+			"UNKNOWN lease: no right"},
+		"the first failure": {well, failed.With(now, time.Time{}), failed.With(now, time.Time{}),
+			"FAIL credential: it is wrong"},
+		"an Event after the last success": {well.With(time.Time{}, ago(5), event("Refused", 1)), well, well,
+			"FAIL agent: | Secret x says: said so"},
+		"an Event before the last success": {well.With(time.Time{}, ago(1), event("Refused", 5)), well, well, "PASS "},
+		"an Event newer than the failure": {well.With(time.Time{}, ago(9), event("Refused", 1)), well,
+			failed.With(ago(5), time.Time{}), "FAIL agent: | Secret x says: said so"},
+		"an Event older than the failure": {well.With(time.Time{}, ago(9), event("Refused", 7)), well,
+			failed.With(ago(5), time.Time{}), "FAIL lease: it is wrong"},
+		"an Event explains what is missing": {well.With(time.Time{}, ago(9), event("Refused", 7)), failed, well,
+			"FAIL agent: | Secret x says: said so"},
+		"an Event behind the first failure": {well, failed.With(ago(5), time.Time{}),
+			well.With(time.Time{}, time.Time{}, event("Refused", 1)), "FAIL credential: it is wrong"},
+		"the newest of two Events of one part": {well.With(time.Time{}, time.Time{}, event("Old", 8), event("New", 2)), well,
+			well, "FAIL agent: | Secret x says: said so"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			part := func(id string, f doctor.Finding) doctor.Check {
@@ -332,27 +383,32 @@ func TestChainHeadline(t *testing.T) {
 			if string(r.Result) != result || r.Headline != check || !strings.Contains(r.String(), message) {
 				t.Errorf("want %q:\n%s %s\n%s", tc.want, r.Result, r.Headline, r)
 			}
-			if r.ByEvent && (r.Summary().Remedy.Text != "Do "+r.Worst().Events[0].Reason+"." || strings.HasPrefix(name, "the newest") && r.Worst().Events[0].Reason != "New") {
+			if r.ByEvent && (r.Summary().Remedy.Text != "Do "+r.Worst().Events[0].Reason+"." ||
+				strings.HasPrefix(name, "the newest") && r.Worst().Events[0].Reason != "New") {
 				t.Errorf("action %+v of %+v", r.Summary(), r.Worst().Events)
 			}
 		})
 	}
 }
 
-// A report shortens evidence, to the width of the screen too. It never cuts a remedy: a pasted part of a command would do something else.
+// A report shortens evidence, to the width of the screen too. It never cuts a
+// remedy: a pasted part of a command would do something else.
 func TestTextCutsNoRemedy(t *testing.T) {
 	long, command := strings.TrimSpace(strings.Repeat("evidence ", 120)), "kubectl get "+strings.Repeat("a", 50)
-	f := doctor.Failed("Wrong", doctor.Do("Run:", slices.Repeat([]string{command}, 40)...), "%s", long).Compare("a", "1", "b", "2").
+	f := doctor.Failed("Wrong", doctor.Do("Run:", slices.Repeat([]string{command}, 40)...), "%s", long).Compare("a", "1",
+		"b", "2").
 		With(time.Now(), time.Time{}, doctor.Event{Time: time.Now().Add(-time.Hour), Reason: "R", Message: long})
 	f.Causes = slices.Repeat([]string{"one of many causes"}, 9)
 	for name, isChain := range map[string]bool{"a chain": true, "checks": false} {
 		t.Run(name, func(t *testing.T) {
-			r := doctor.Run(t.Context(), doctor.Examination{Subject: "it", Chain: isChain, Decisive: "a", Checks: []doctor.Check{fixed("a", f)}})
+			r := doctor.Run(t.Context(),
+				doctor.Examination{Subject: "it", Chain: isChain, Decisive: "a", Checks: []doctor.Check{fixed("a", f)}})
 			text, verbose := r.String(), r.Text(doctor.TextOptions{Verbose: true})
 			if strings.Count(text, command) != 40 || strings.Count(text, "evidence") > 80 || strings.Count(text, "causes") > 1 {
 				t.Errorf("%s", text)
 			}
-			if strings.Count(verbose, command) != 40 || strings.Count(verbose, "evidence") < 300 || strings.Count(verbose, "causes") != 9 {
+			if strings.Count(verbose, command) != 40 || strings.Count(verbose, "evidence") < 300 ||
+				strings.Count(verbose, "causes") != 9 {
 				t.Errorf("--verbose: %s", verbose)
 			}
 			for line := range strings.Lines(text) {

@@ -16,8 +16,10 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Refusal returns the finding of a failed call of this module: Fail if the service has checked, Unknown if it gave no usable
-// answer. service names the called service in the latter case: "AWS STS (sts.eu-central-1.amazonaws.com)".
+// Refusal returns the finding of a failed call of this module: Fail if the
+// service has checked, Unknown if it gave no usable answer. service names the
+// called service in the latter case: "AWS STS
+// (sts.eu-central-1.amazonaws.com)".
 func Refusal(service string, err error) Finding {
 	var e *auth.Error
 	if !errors.As(err, &e) {
@@ -39,20 +41,26 @@ func Refusal(service string, err error) Finding {
 
 // outage says why a service gave no usable answer. Nothing has been checked.
 func outage(service string, e *auth.Error, err error) Finding {
-	class, remedy, says := cause.AnswerUnusable, "Check what answers there, such as a proxy or a login page.", " gives an unusable answer"+answer(e)
+	class, remedy, says := cause.AnswerUnusable, "Check what answers there, such as a proxy or a login page.",
+		" gives an unusable answer"+answer(e)
 	switch {
 	case IsUntrusted(err):
 		class, says = cause.CertificateNotTrusted, " shows a certificate that this machine does not trust"
-		remedy = "Add the CA to this machine's certificates, or name it in SSL_CERT_FILE, if it is that of your network's proxy."
+		remedy =
+			"Add the CA to this machine's certificates, or name it in SSL_CERT_FILE, if it is that of your network's proxy."
 	case e.Reason == auth.ErrThrottled:
 		class, remedy, says = cause.ServiceThrottles, "Try again in a few minutes.", " throttles"+answer(e)
 	case e.StatusCode >= http.StatusInternalServerError:
-		class, remedy, says = cause.ServiceFails, "Try again. If it lasts, look at the status page of the service.", " fails"+answer(e)
-	case errors.As(err, new(*cache.PendingError)), errors.Is(err, context.DeadlineExceeded): // the service may still answer
+		class, remedy, says = cause.ServiceFails, "Try again. If it lasts, look at the status page of the service.", " fails"+
+			answer(e)
+	// the service may still answer
+	case errors.As(err, new(*cache.PendingError)), errors.Is(err, context.DeadlineExceeded):
 		class, says = cause.ServiceUnreachable, " has not answered in time"
-		remedy = "Try again. If it lasts, check HTTPS_PROXY, DNS and firewall of this machine, and the status page of the service."
+		remedy =
+			"Try again. If it lasts, check HTTPS_PROXY, DNS and firewall of this machine, and the status page of the service."
 	case errors.As(err, new(net.Error)), errors.As(err, new(*transport.ProxyError)): // a request, a connection or a lookup
-		class, remedy, says = cause.ServiceUnreachable, "Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.", " gives no answer"
+		class, remedy, says = cause.ServiceUnreachable, "Check HTTPS_PROXY, NO_PROXY, DNS and firewall of this machine.",
+			" gives no answer"
 	}
 	f := Unclear(Do(remedy), "%s.", service+says)
 	f.Class, f.StatusCode, f.Code, f.RequestID = string(class), e.StatusCode, e.Code, e.RequestID
@@ -69,13 +77,15 @@ func answer(e *auth.Error) string {
 	return fmt.Sprintf(" (HTTP %d, %s)", e.StatusCode, e.Code)
 }
 
-// IsUntrusted reports that this machine does not trust the certificate of a server.
+// IsUntrusted reports that this machine does not trust the certificate of a
+// server.
 func IsUntrusted(err error) bool {
 	var verification *tls.CertificateVerificationError
 	return errors.As(err, &verification)
 }
 
-// Advice returns the remedy of a class as sentences and commands, with the names of a call. A sentence of the Grant is part of the condition.
+// Advice returns the remedy of a class as sentences and commands, with the
+// names of a call. A sentence of the Grant is part of the condition.
 func Advice(c *cause.Class, q *TrustQuery) Remedy {
 	text := q.Fill(c.Remedy)
 	r := Do(Sentence(text))

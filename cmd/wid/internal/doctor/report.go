@@ -6,15 +6,19 @@ import (
 	"time"
 )
 
-// Report holds the findings of all checks in their order. It encodes as JSON and YAML under stable names.
+// Report holds the findings of all checks in their order. It encodes as JSON
+// and YAML under stable names.
 type Report struct {
 	Subject string `json:"subject"`
 	Cluster string `json:"cluster,omitempty"`
 	Result  Result `json:"result"` // Pass, Warn, Unknown or Fail
-	// Headline is the ID of the check to act on first. Empty if nothing is wrong.
-	Headline string    `json:"headline,omitempty"`
-	ByEvent  bool      `json:"byEvent,omitempty"` // the first Event of the headline's finding is the newest fact; chains alone have Events
-	Findings []Finding `json:"findings"`          // one for each check
+	// Headline is the ID of the check to act on first. Empty if nothing is
+	// wrong.
+	Headline string `json:"headline,omitempty"`
+	// the first Event of the headline's finding is the newest fact; chains
+	// alone have Events
+	ByEvent  bool      `json:"byEvent,omitempty"`
+	Findings []Finding `json:"findings"` // one for each check
 
 	decisive string
 	chain    bool
@@ -28,7 +32,8 @@ const (
 	ExitUncertain = 3
 )
 
-// ExitCode returns 0 if all checks passed or were skipped, 1 if one failed, 3 if there are only warnings and unknowns.
+// ExitCode returns 0 if all checks passed or were skipped, 1 if one failed, 3
+// if there are only warnings and unknowns.
 func (r *Report) ExitCode() int {
 	switch r.Result {
 	case Fail:
@@ -52,21 +57,25 @@ func (r *Report) Of(check string) *Finding {
 // Worst returns the finding to act on first, nil if nothing is wrong.
 func (r *Report) Worst() *Finding { return r.Of(r.Headline) }
 
-// Summary returns the headline as a finding, in the words of the Event if one is the newest fact. The zero value means that nothing is wrong.
+// Summary returns the headline as a finding, in the words of the Event if one
+// is the newest fact. The zero value means that nothing is wrong.
 func (r *Report) Summary() Finding {
 	switch f := r.Worst(); {
 	case f == nil:
 		return Finding{}
 	case r.ByEvent:
 		e := f.Events[0]
-		return Finding{Check: f.Check, Result: Fail, Class: e.Reason, Message: e.Object + " says: " + e.Message, Remedy: e.Remedy}
+		return Finding{Check: f.Check, Result: Fail, Class: e.Reason, Message: e.Object + " says: " + e.Message,
+			Remedy: e.Remedy}
 	default:
 		return *f
 	}
 }
 
-// verdict takes the first finding of the lowest rank, or a Warning Event up to there that is newer than it and than the last success of its
-// part. Events of later parts are what the first ✗ leads to, since parts are in the order of their causes.
+// verdict takes the first finding of the lowest rank, or a Warning Event up to
+// there that is newer than it and than the last success of its part. Events of
+// later parts are what the first ✗ leads to, since parts are in the order of
+// their causes.
 func (r *Report) verdict() {
 	var event *Event
 	about, since, lowest := "", time.Time{}, r.rank(&Finding{Result: Pass})
@@ -85,11 +94,12 @@ func (r *Report) verdict() {
 	}
 }
 
-// rank puts a decisive check that could not look before warnings, because nothing is proved. If it passed, a warning comes before
-// what could not be examined, and what was cut short comes last.
+// rank puts a decisive check that could not look before warnings, because
+// nothing is proved. If it passed, a warning comes before what could not be
+// examined, and what was cut short comes last.
 func (r *Report) rank(f *Finding) int {
-	return slices.Index([]bool{f.Result == Fail, f.Result == Unknown && f.Check == r.decisive && !f.cutShort, f.Result == Warn,
-		f.Result == Unknown && !f.cutShort, f.Result == Unknown, true}, true)
+	return slices.Index([]bool{f.Result == Fail, f.Result == Unknown && f.Check == r.decisive && !f.cutShort,
+		f.Result == Warn, f.Result == Unknown && !f.cutShort, f.Result == Unknown, true}, true)
 }
 
 // also lists the other checks that did not pass: "✗ exchange, ! issuer".

@@ -1,7 +1,10 @@
-// Package doctor finds out why something does not work and reports it on one screen: what is wrong, on which cluster, and what to
-// do. It is the engine: an Examination is an ordered list of checks, which Run performs. The packages below it hold the checks.
+// Package doctor finds out why something does not work and reports it on one
+// screen: what is wrong, on which cluster, and what to do. It is the engine: an
+// Examination is an ordered list of checks, which Run performs. The packages
+// below it hold the checks.
 //
-// A report holds no secret that Examination.Secrets names, no JWT, and no character that a terminal would interpret.
+// A report holds no secret that Examination.Secrets names, no JWT, and no
+// character that a terminal would interpret.
 package doctor
 
 import (
@@ -26,15 +29,19 @@ const (
 
 // Examination is what Run performs.
 type Examination struct {
-	Subject  string  // what is examined: "tenant-a/app → aws"
-	Cluster  string  // "cluster prod (https://10.0.0.1:6443)"; empty: none was asked
-	Checks   []Check // in their order; one that others need, or that overrides others, is among them or counts as passed
-	Decisive string  // the ID of the check that proves that everything works, whose message is the headline of a healthy report
-	// Chain makes the report a chain: a line for each part, with what the part says of itself. No check of a chain needs another.
+	Subject string  // what is examined: "tenant-a/app → aws"
+	Cluster string  // "cluster prod (https://10.0.0.1:6443)"; empty: none was asked
+	Checks  []Check // in their order; one that others need, or that overrides others, is among them or counts as passed
+	// the ID of the check that proves that everything works, whose message is
+	// the headline of a healthy report
+	Decisive string
+	// Chain makes the report a chain: a line for each part, with what the part
+	// says of itself. No check of a chain needs another.
 	Chain      bool
 	Timeout    time.Duration // bounds all checks together; zero means a minute
 	ShowPolicy bool          // keeps the commands that make a cloud trust more
-	// Secrets returns the secrets that the checks have learned. Run removes them from every text.
+	// Secrets returns the secrets that the checks have learned. Run removes
+	// them from every text.
 	Secrets func() []string
 	// Progress is called before each check, on the goroutine of Run.
 	Progress func(Check)
@@ -42,8 +49,10 @@ type Examination struct {
 	abandoned string // the ID of a check that ignores its context
 }
 
-// Run performs the checks one after the other and returns a finding for each. When ctx ends or the Timeout expires, the checks
-// that are left are Unknown. A check that ignores its context, such as one that waits for a login program, is abandoned.
+// Run performs the checks one after the other and returns a finding for each.
+// When ctx ends or the Timeout expires, the checks that are left are Unknown. A
+// check that ignores its context, such as one that waits for a login program,
+// is abandoned.
 func Run(ctx context.Context, e Examination) *Report {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, maxTimeout))
 	defer cancel()
@@ -94,7 +103,8 @@ func (e *Examination) await(ctx context.Context, check Check) Finding {
 	f, ok, _ := cli.WithGrace(ctx, cli.Grace, func(ctx context.Context) (Finding, error) { return run(ctx, check), nil })
 	if !ok {
 		e.abandoned = check.ID
-		return Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."), "There was no answer in time.")
+		return Unclear(Do("Look at the programs and files of the kubeconfig: a login may wait for input."),
+			"There was no answer in time.")
 	}
 	return f
 }
@@ -108,7 +118,8 @@ func run(ctx context.Context, check Check) (f Finding) {
 	return check.Run(ctx)
 }
 
-// stopped says why no further check runs. Checks share state, so none runs beside an abandoned one.
+// stopped says why no further check runs. Checks share state, so none runs
+// beside an abandoned one.
 func (e *Examination) stopped(ctx context.Context) string {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):
@@ -147,7 +158,8 @@ func (e *Examination) clean(report *Report) {
 	if e.Secrets != nil {
 		secrets = e.Secrets()
 	}
-	// One printable line of up to 1 KiB, which commands with a policy need. The leading blanks of a manifest stay.
+	// One printable line of up to 1 KiB, which commands with a policy need. The
+	// leading blanks of a manifest stay.
 	line := func(s string) string {
 		return strings.Map(func(r rune) rune {
 			if r == '\t' || !unicode.IsPrint(r) {

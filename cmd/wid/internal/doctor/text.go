@@ -24,8 +24,9 @@ const (
 	maxBeforeRemedy = 8
 )
 
-// Text returns the report for people. A chain has a line for each part. Unless the report is verbose, it shortens evidence, and never a
-// remedy. Values and words longer than the width stay whole.
+// Text returns the report for people. A chain has a line for each part. Unless
+// the report is verbose, it shortens evidence, and never a remedy. Values and
+// words longer than the width stay whole.
 func (r *Report) Text(o TextOptions) string {
 	if o.Width <= 0 {
 		o.Width = defaultWidth
@@ -73,7 +74,8 @@ func (w *writer) headline(r *Report) {
 	w.body(&f)
 }
 
-// message ends with the check and the class, on a line of their own only where they do not fit.
+// message ends with the check and the class, on a line of their own only where
+// they do not fit.
 func (w *writer) message(f *Finding, prefix string) {
 	tag, start := f.Check, len(w.lines)
 	if f.Class != "" {
@@ -128,7 +130,8 @@ func (w *writer) values(f *Finding) {
 	}
 }
 
-// parts writes a line for each finding, and the newest Event that counts. Verbose writes everything.
+// parts writes a line for each finding, and the newest Event that counts.
+// Verbose writes everything.
 func (w *writer) parts(r *Report) {
 	width := 0
 	for i := range r.Findings {
@@ -163,10 +166,12 @@ func (w *writer) parts(r *Report) {
 	}
 }
 
-// Age writes the age of a time as kubectl does. A time of the future is that of a clock that is a little ahead.
+// Age writes the age of a time as kubectl does. A time of the future is that of
+// a clock that is a little ahead.
 func Age(since time.Time) string { return duration.ShortHumanDuration(max(time.Since(since), 0)) }
 
-// shortened cuts a text to the width of the terminal. The prefix has as many columns as rest.
+// shortened cuts a text to the width of the terminal. The prefix has as many
+// columns as rest.
 func (w *writer) shortened(prefix, rest, text string) {
 	if room := max(w.Width-len(rest), 1); utf8.RuneCountInString(text) > room {
 		text = string([]rune(text)[:room-1]) + "…"
@@ -180,8 +185,9 @@ func (w *writer) wrapped(first, rest, text string) {
 	}
 }
 
-// commands breaks shell commands before their flags and arguments, so that they can be pasted. Lines that begin with a blank are those of a
-// manifest and stay whole.
+// commands breaks shell commands before their flags and arguments, so that they
+// can be pasted. Lines that begin with a blank are those of a manifest and stay
+// whole.
 func (w *writer) commands(all []string) {
 	const indent = "          "
 	for _, command := range all {

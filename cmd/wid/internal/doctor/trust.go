@@ -12,8 +12,9 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// Claims are the claims of a ServiceAccount token (RFC 7519, and kubernetes.io). They prove nothing: the doctor verifies no
-// signature before it reads them.
+// Claims are the claims of a ServiceAccount token (RFC 7519, and
+// kubernetes.io). They prove nothing: the doctor verifies no signature before
+// it reads them.
 type Claims struct {
 	Issuer, Subject           string
 	Audiences                 []string
@@ -28,20 +29,25 @@ type TrustQuery struct {
 	Annotations map[string]string // of the ServiceAccount, with the caller's laid over them
 }
 
-// Fill puts the names of the query into the words in capitals. Names that a shell, jq or IAM could interpret stay for the reader.
+// Fill puts the names of the query into the words in capitals. Names that a
+// shell, jq or IAM could interpret stay for the reader.
 func (q *TrustQuery) Fill(text string) string { return q.fill(text, false) }
 
-// FillGrant is Fill for commands that make a cloud trust a token. The pool stays for the reader, because the tenant may have named one of
-// its own in the annotation. Such a pool would keep the access, with tokens of the tenant's making.
+// FillGrant is Fill for commands that make a cloud trust a token. The pool
+// stays for the reader, because the tenant may have named one of its own in the
+// annotation. Such a pool would keep the access, with tokens of the tenant's
+// making.
 func (q *TrustQuery) FillGrant(text string) string { return q.fill(text, true) }
 
 func (q *TrustQuery) fill(text string, grant bool) string {
 	prefix, role, _ := strings.Cut(q.Identity, ":role/")
 	host, _ := strings.CutPrefix(q.Claims.Issuer, "https://")
-	set := map[string]string{"NAMESPACE": q.Claims.Namespace, "SERVICE_ACCOUNT": q.Claims.ServiceAccount, "ISSUER": q.Claims.Issuer, "ISSUER_HOST": host,
+	set := map[string]string{"NAMESPACE": q.Claims.Namespace, "SERVICE_ACCOUNT": q.Claims.ServiceAccount,
+		"ISSUER": q.Claims.Issuer, "ISSUER_HOST": host,
 		"SUBJECT": q.Claims.Subject, "CLIENT_ID": q.Annotations[annotation.AzureClientID]}
 	if role != "" {
-		set["ROLE_ARN"], set["ROLE_NAME"], set["PROVIDER_ARN"] = q.Identity, role[strings.LastIndexByte(role, '/')+1:], prefix+":oidc-provider/"+host
+		set["ROLE_ARN"], set["ROLE_NAME"], set["PROVIDER_ARN"] = q.Identity, role[strings.LastIndexByte(role, '/')+1:],
+			prefix+":oidc-provider/"+host
 	}
 	if len(q.Claims.Audiences) == 1 && q.Claims.Audiences[0] == "sts.amazonaws.com" { // another one may be a mistake
 		set["AUDIENCE"] = q.Claims.Audiences[0]
@@ -76,7 +82,8 @@ func (q *TrustQuery) fillGoogle(set map[string]string, grant bool) {
 	}
 }
 
-// IfMeant returns the condition under which a cloud should trust the ServiceAccount.
+// IfMeant returns the condition under which a cloud should trust the
+// ServiceAccount.
 func (q *TrustQuery) IfMeant() string {
 	return "If " + cmp.Or(shell.Word(q.Claims.Namespace, ""), "the identity") + " is meant to have it"
 }

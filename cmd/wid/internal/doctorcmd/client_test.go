@@ -55,15 +55,18 @@ func doctorClients(t *testing.T, server string) map[string]client.Client {
 	return map[string]client.Client{"identity": kube, "others": cluster}
 }
 
-// An API server that sends its callers elsewhere gets nobody's credentials there.
+// An API server that sends its callers elsewhere gets nobody's credentials
+// there.
 func TestDoctorFollowsNoRedirect(t *testing.T) {
 	var asked atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer other.Close()
-	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect} {
 		server := httptest.NewServer(http.RedirectHandler(other.URL, status))
 		for name, kube := range doctorClients(t, server.URL) {
-			if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{}); err == nil || asked.Load() != 0 {
+			if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "b"}, &corev1.Pod{}); err == nil ||
+				asked.Load() != 0 {
 				t.Errorf("%s: %d gives %v, and the other server got %d requests", name, status, err, asked.Load())
 			}
 		}
@@ -71,7 +74,8 @@ func TestDoctorFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// The first line of a report names the API server, whose address may hold a password.
+// The first line of a report names the API server, whose address may hold a
+// password.
 func TestDoctorKeepsThePasswordOfAnAddress(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, path, kubeconfigThrough("https://me:hunter2@127.0.0.1:1/prefix", ""))
@@ -83,7 +87,8 @@ func TestDoctorKeepsThePasswordOfAnAddress(t *testing.T) {
 
 func kubeconfigThrough(server, proxy string) string {
 	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
-		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server + `","proxy-url":"` + proxy + `"}}]}`
+		`"users":[{"name":"u","user":{"token":"secret"}}],"clusters":[{"name":"c","cluster":{"server":"` + server +
+		`","proxy-url":"` + proxy + `"}}]}`
 }
 
 func writeKubeconfig(t *testing.T, path, content string) {

@@ -40,7 +40,8 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 		}
 	}
 	for _, kind := range []schema.GroupVersionKind{
-		corev1.SchemeGroupVersion.WithKind("Namespace"), certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+		corev1.SchemeGroupVersion.WithKind("Namespace"),
+		certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 		authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
 		authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), ocm.GroupVersion.WithKind("ManagedCluster"),
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
@@ -52,7 +53,8 @@ func newDoctorClient(config *rest.Config) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
 }
 
-// connect returns a client of the cluster that a kubeconfig leads to, and its name for the report.
+// connect returns a client of the cluster that a kubeconfig leads to, and its
+// name for the report.
 func (x *examiner) connect(k cli.KubeFile) (kube client.Client, name string, err error) {
 	config, _, err := k.Config()
 	if err == nil {

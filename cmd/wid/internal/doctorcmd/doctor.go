@@ -18,11 +18,13 @@ import (
 
 const (
 	doctorCodes = "  0  all passed\n  1  something failed\n  2  wrong usage\n  3  nothing failed, but something is unknown or doubtful"
-	// silence is the time after which a check that still runs is named on standard error.
+	// silence is the time after which a check that still runs is named on
+	// standard error.
 	silence = 2 * time.Second
 )
 
-// examiner runs the checks of wid doctor or of one of its subcommands, and prints the report.
+// examiner runs the checks of wid doctor or of one of its subcommands, and
+// prints the report.
 type examiner struct {
 	output              *cli.Output
 	verbose, showPolicy bool
@@ -55,7 +57,8 @@ func (x *examiner) of(cluster string) doctor.Examination {
 	return doctor.Examination{Cluster: cluster, Timeout: x.timeout, Progress: x.waiting.begin, ShowPolicy: x.showPolicy}
 }
 
-// run prints the report, also if the checks were interrupted. examine returns an error only if it began no check.
+// run prints the report, also if the checks were interrupted. examine returns
+// an error only if it began no check.
 func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*doctor.Report, error)) error {
 	if x.timeout <= 0 {
 		return cli.Usagef("--timeout has to be more than 0, not %s", x.timeout)
@@ -64,7 +67,8 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	x.stderr, x.waiting.out = cmd.ErrOrStderr(), cmd.ErrOrStderr()
 	ctx, cancel := context.WithTimeout(cmd.Context(), x.timeout)
 	defer cancel()
-	// What ignores its context, such as a read from a pipe, is left behind. The engine abandons a check earlier.
+	// What ignores its context, such as a read from a pipe, is left behind. The
+	// engine abandons a check earlier.
 	report, ok, err := cli.WithGrace(ctx, 2*cli.Grace, examine)
 	x.waiting.stop()
 	x.clients.End()
@@ -91,7 +95,8 @@ func (x *examiner) run(cmd *cobra.Command, examine func(ctx context.Context) (*d
 	return cli.ExitStatus(code)
 }
 
-// asUsage makes every mistake before the first check one of usage, because 1 and 3 are verdicts.
+// asUsage makes every mistake before the first check one of usage, because 1
+// and 3 are verdicts.
 func (x *examiner) asUsage(err error) error {
 	var usage *cli.UsageError
 	switch {
@@ -106,7 +111,8 @@ func (x *examiner) asUsage(err error) error {
 	return cli.Usagef("%s", x.clients.Clean(err.Error()))
 }
 
-// finish removes what clients of the kubeconfig have sent, which an API server may repeat.
+// finish removes what clients of the kubeconfig have sent, which an API server
+// may repeat.
 func (x *examiner) finish(f *doctor.Finding) {
 	if x.reword != nil {
 		x.reword(f)
@@ -122,7 +128,8 @@ func (x *examiner) encode(cmd *cobra.Command, report *doctor.Report) ([]byte, er
 		PolicyHint: cmd.CommandPath() + " … --show-policy"})), nil
 }
 
-// waiting names each check that takes long. Its methods are safe for concurrent use.
+// waiting names each check that takes long. Its methods are safe for concurrent
+// use.
 type waiting struct {
 	out   io.Writer
 	timer atomic.Pointer[time.Timer]

@@ -68,11 +68,13 @@ func DoctorCommand(a *credentials.App, d *DoctorFlags) *cobra.Command {
 
 func (d *DoctorFlags) addTargetsTo(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.id.Pod, "pod", "", "the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
+	f.StringVar(&d.id.Pod, "pod", "",
+		"the pod that gets no credentials, namespace/name; its ServiceAccount if none is named")
 	f.BoolVar(&d.trustLive, "trust-live", false, "ask AWS what it trusts, with your own login")
 }
 
-// inTermsOfFlags names the flags of a remedy, and makes commands ask the examined cluster.
+// inTermsOfFlags names the flags of a remedy, and makes commands ask the
+// examined cluster.
 func (d *DoctorFlags) inTermsOfFlags(f *doctor.Finding) {
 	text, ok := strings.CutSuffix(f.Remedy.Text, ".")
 	if flags := d.id.FlagsOf(f.Remedy.Option); ok && flags != "" {
@@ -111,7 +113,8 @@ func (d *DoctorFlags) names() (err error) {
 	if len(d.id.Annotations) > 0 {
 		d.Annotations, err = credentials.Pairs("annotation", d.id.Annotations)
 	}
-	d.InPod = os.Getenv("KUBERNETES_SERVICE_HOST") != "" && d.ServiceAccount.Name == "" && !d.id.HasToken() && !d.id.NamesCluster()
+	d.InPod = os.Getenv("KUBERNETES_SERVICE_HOST") != "" && d.ServiceAccount.Name == "" && !d.id.HasToken() &&
+		!d.id.NamesCluster()
 	return err
 }
 

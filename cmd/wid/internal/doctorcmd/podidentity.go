@@ -34,7 +34,8 @@ func newDoctorPodIdentity() *cobra.Command {
 	d.addPolicyTo(cmd)
 	d.addTimeoutTo(cmd)
 	f := cmd.Flags()
-	f.StringVar(&d.serviceAccount, "service-account", "", "the ServiceAccount, namespace/name; that of the pod replaces it")
+	f.StringVar(&d.serviceAccount, "service-account", "",
+		"the ServiceAccount, namespace/name; that of the pod replaces it")
 	f.StringVar(&d.pod, "pod", "", "the pod that gets no credentials, namespace/name")
 	f.StringVar(&d.kube.Path, "kubeconfig", "", "kubeconfig of the cluster")
 	f.StringVar(&d.kube.Context, "context", "", "context of the kubeconfig")
@@ -53,14 +54,17 @@ func (d *podIdentityDoctor) examine(ctx context.Context) (*doctor.Report, error)
 	}
 	switch account.Namespace = cmp.Or(account.Namespace, pod.Namespace); {
 	case account.Namespace == "":
-		return nil, cli.Usagef("name the pod with --pod namespace/name, or the ServiceAccount with --service-account namespace/name")
+		return nil,
+			cli.Usagef("name the pod with --pod namespace/name, or the ServiceAccount with --service-account namespace/name")
 	case d.pod != "" && pod.Namespace != account.Namespace:
-		return nil, cli.Usagef("--pod and --service-account are of two namespaces, %.100q and %.100q", pod.Namespace, account.Namespace)
+		return nil, cli.Usagef("--pod and --service-account are of two namespaces, %.100q and %.100q", pod.Namespace,
+			account.Namespace)
 	}
 	kube, name, err := d.connect(d.kube)
 	if err != nil {
 		return nil, err
 	}
-	return podidentitydoctor.Run(ctx, podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
-		Client: kube, File: d.kube, Examination: d.of(name)}), nil
+	return podidentitydoctor.Run(ctx,
+		podidentitydoctor.Config{Namespace: account.Namespace, ServiceAccount: account.Name, Pod: pod.Name,
+			Client: kube, File: d.kube, Examination: d.of(name)}), nil
 }

@@ -61,7 +61,8 @@ func (d *registrationDoctor) examine(ctx context.Context) (*doctor.Report, error
 		*side.client, config.Examination = kube, d.of(side.prefix+name)
 	}
 	if config.Hub == nil && config.Spoke == nil {
-		return nil, cli.Usagef("name the hub (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, --context)")
+		return nil,
+			cli.Usagef("name the hub (--hub-kubeconfig, --hub-context), or the cluster itself (--kubeconfig, --context)")
 	}
 	return registrationdoctor.Run(ctx, config), nil
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
-// A pasted command asks and changes the cluster that was examined, not the current context of kubectl.
+// A pasted command asks and changes the cluster that was examined, not the
+// current context of kubectl.
 func TestRemediesNameTheCluster(t *testing.T) {
 	const flags = " --kubeconfig 'a b/prod.yaml' --context admin@prod"
 	named, unnamed := cli.KubeFile{Path: "a b/prod.yaml", Context: "admin@prod"}, cli.KubeFile{}
@@ -31,7 +32,8 @@ func TestRemediesNameTheCluster(t *testing.T) {
 			t.Errorf("%q: %q", command, got)
 		}
 	}
-	if got := (cli.KubeFile{Path: "-x", Context: "a\nb"}).Kubectl("kubectl get pods"); got != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get pods" {
+	if got := (cli.KubeFile{Path: "-x", Context: "a\nb"}).Kubectl(
+		"kubectl get pods"); got != "kubectl --kubeconfig KUBECONFIG --context CONTEXT get pods" {
 		t.Errorf("a word that no shell takes: %q", got)
 	}
 	d := &DoctorFlags{id: &credentials.Identity{Kubeconfig: "prod.yaml"}}

@@ -36,7 +36,8 @@ func newHubAccept() *cobra.Command {
 			"  wid hub accept --clusters managed-2 --claim arn:aws:eks:eu-west-1:222222222222:cluster/shop",
 	}, "wait until the clusters have joined, also for those that have not asked yet")
 	f := cmd.Flags()
-	f.StringVar(&d.approves, "approve-request", "", "name of the request to approve: one of several, of another user than bootstrap users, or for a cluster that has an agent already, which the hub then no longer renews")
+	f.StringVar(&d.approves, "approve-request", "",
+		"name of the request to approve: one of several, of another user than bootstrap users, or for a cluster that has an agent already, which the hub then no longer renews")
 	f.StringVar(&d.claim, "claim", "", "claim that the cluster must have, such as its ARN; "+cli.None+" for certificates")
 	return cmd
 }
@@ -63,7 +64,8 @@ func (d *deciding) accept(ctx context.Context, cluster *ocm.ManagedCluster) erro
 	return cli.Await(ctx, d.cmd, func() (string, error) { return a.proceed(ctx) })
 }
 
-// show reads the claim together with the cluster: a claim that changes later makes the acceptance fail.
+// show reads the claim together with the cluster: a claim that changes later
+// makes the acceptance fail.
 func (a *acceptance) show(ctx context.Context) error {
 	if err := cli.Await(ctx, a.cmd, func() (string, error) { return a.readClaim(ctx) }); err != nil {
 		return err
@@ -93,7 +95,8 @@ func (a *acceptance) readClaim(ctx context.Context) (waitingFor string, err erro
 	case a.claim.AuthType == "" && s.Failure != "":
 		return fmt.Sprintf("for the hub program to look at cluster %q, which it retries: %s", name, s.Failure), nil
 	case a.claim.AuthType == "":
-		return fmt.Sprintf("for the hub program to look at cluster %q: see whether Deployment %q runs, in the version of this command",
+		return fmt.Sprintf(
+			"for the hub program to look at cluster %q: see whether Deployment %q runs, in the version of this command",
 			name, hubProgram), nil
 	case ok && recorded != a.claim && !a.cluster.Spec.HubAcceptsClient:
 		return "", cli.Problem(auth.ErrUnavailable, "run the command again when that is done",
@@ -143,7 +146,8 @@ func (a *acceptance) renewed(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	lease := &coordinationv1.Lease{}
-	if err := a.hub.Get(ctx, client.ObjectKey{Namespace: a.cluster.Name, Name: ocm.LeaseName}, lease); client.IgnoreNotFound(err) != nil {
+	if err := a.hub.Get(ctx, client.ObjectKey{Namespace: a.cluster.Name, Name: ocm.LeaseName},
+		lease); client.IgnoreNotFound(err) != nil {
 		return false, cli.AnswerOf(err, fmt.Sprintf("read the Lease of cluster %q", a.cluster.Name))
 	}
 	if a.lease == "" {
@@ -195,7 +199,8 @@ func (a *acceptance) approve(ctx context.Context) error {
 	case err != nil:
 		return cli.AnswerOf(err, fmt.Sprintf("approve the request of cluster %q", a.cluster.Name))
 	}
-	return cli.Say(a.cmd, "cluster %q: request %q of user %q approved", a.cluster.Name, a.request.Object.Name, a.request.Object.Spec.Username)
+	return cli.Say(a.cmd, "cluster %q: request %q of user %q approved", a.cluster.Name, a.request.Object.Name,
+		a.request.Object.Spec.Username)
 }
 
 // joined says what is missing until the cluster has joined. A refusal of the
@@ -209,25 +214,29 @@ func (a *acceptance) joined(ctx context.Context) (waitingFor string, err error) 
 	refused := s.Stage == registration.StageRefused && s.Acted
 	switch {
 	case !cluster.Spec.HubAcceptsClient:
-		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran", "cluster %q was denied meanwhile", cluster.Name)
+		return "", cli.Problem(auth.ErrDenied, "check whether an administrator denied it or wid unjoin ran",
+			"cluster %q was denied meanwhile", cluster.Name)
 	case !s.HasAccess() && s.Failure != "", refused && s.Reason == ocm.ReasonGrantFailed:
 		return fmt.Sprintf("for the hub to let cluster %q in, which it retries: %s",
 			cluster.Name, cmp.Or(s.Failure, s.Message)), nil
 	case refused:
 		return "", a.refused(s)
 	case !s.HasAccess():
-		return fmt.Sprintf("for the hub program to let cluster %q in: see whether Deployment %q runs", cluster.Name, hubProgram), nil
+		return fmt.Sprintf("for the hub program to let cluster %q in: see whether Deployment %q runs", cluster.Name,
+			hubProgram), nil
 	case s.Joined != metav1.ConditionTrue:
 		return fmt.Sprintf("for the agent of cluster %q to join", cluster.Name), nil
 	}
 	if renewed, err := a.renewed(ctx); err != nil || !renewed {
 		every := time.Duration(cmp.Or(cluster.Spec.LeaseDurationSeconds, 60)) * time.Second // the CRD has that default too
-		return fmt.Sprintf("for the agent of cluster %q to renew its Lease, which it does every %s: the cluster joined before, and only the Lease shows that an agent runs now", cluster.Name, every), err
+		return fmt.Sprintf(
+			"for the agent of cluster %q to renew its Lease, which it does every %s: the cluster joined before, and only the Lease shows that an agent runs now", cluster.Name, every), err
 	}
 	return "", cli.Say(a.cmd, "cluster %q has joined", cluster.Name)
 }
 
-// readRequest finds the request that is approved together with the cluster, if there is one.
+// readRequest finds the request that is approved together with the cluster, if
+// there is one.
 func (a *acceptance) readRequest(ctx context.Context) (err error) {
 	a.request, err = a.pickRequest(ctx)
 	return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
@@ -248,7 +257,8 @@ func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
 	if a.approves != "" {
 		i := slices.IndexFunc(pending, func(r *csr.Request) bool { return r.Object.Name == a.approves })
 		if i < 0 {
-			return nil, cli.Problem(auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists", "no request %q of cluster %q waits for approval", a.approves, a.cluster.Name)
+			return nil, cli.Problem(auth.ErrMisconfigured, "pass one that wid hub status -o yaml lists",
+				"no request %q of cluster %q waits for approval", a.approves, a.cluster.Name)
 		}
 		return pending[i], nil
 	}
@@ -256,12 +266,14 @@ func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
 	case len(pending) == 0 || len(pending) == 1 && pending[0].IsRenewal():
 		return nil, nil //nolint:nilnil // see above
 	case len(pending) > 1:
-		return nil, cli.Problem(auth.ErrDenied, "take that of the agent that runs, whose name the key agent-name of Secret "+ocm.HubKubeconfigSecret+
-			" has on the cluster: "+a.approving(""), "cluster %q has %d requests, usually since its agent restarted before it was accepted; "+
-			"one may be that of an intruder:%s", a.cluster.Name, len(pending), requesters(pending))
+		return nil, cli.Problem(auth.ErrDenied,
+			"take that of the agent that runs, whose name the key agent-name of Secret "+ocm.HubKubeconfigSecret+
+				" has on the cluster: "+a.approving(""),
+			"cluster %q has %d requests, usually since its agent restarted before it was accepted; "+
+				"one may be that of an intruder:%s", a.cluster.Name, len(pending), requesters(pending))
 	case !isBootstrapUser(&pending[0].Object.Spec):
-		return nil, cli.Problem(auth.ErrDenied, a.approving(pending[0].Object.Name)+" if that is the agent's user", "the request of cluster %q is not that of a bootstrap user:%s",
-			a.cluster.Name, requesters(pending))
+		return nil, cli.Problem(auth.ErrDenied, a.approving(pending[0].Object.Name)+" if that is the agent's user",
+			"the request of cluster %q is not that of a bootstrap user:%s", a.cluster.Name, requesters(pending))
 	}
 	if err := a.checkAgent(ctx, pending[0]); err != nil {
 		return nil, err
@@ -269,13 +281,15 @@ func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
 	return pending[0], nil
 }
 
-// approving returns the command that approves a request by its name, which is free text.
+// approving returns the command that approves a request by its name, which is
+// free text.
 func (a *acceptance) approving(request string) string {
 	return "run " + a.Kubectl("wid hub accept --clusters "+a.cluster.Name+
 		" --approve-request "+shell.Word(request, "REQUEST"))
 }
 
-// checkAgent refuses a request if the cluster's agent works, or if the hub goes on with another agent.
+// checkAgent refuses a request if the cluster's agent works, or if the hub goes
+// on with another agent.
 func (a *acceptance) checkAgent(ctx context.Context, r *csr.Request) error {
 	agent, err := r.Replaces(ctx, a.hub)
 	if err != nil {
@@ -286,8 +300,9 @@ func (a *acceptance) checkAgent(ctx context.Context, r *csr.Request) error {
 	if !works && agent == "" {
 		return nil
 	}
-	return cli.Problem(auth.ErrDenied, "if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, "+a.approving(r.Object.Name)+
-		"; else it may be that of an intruder",
+	return cli.Problem(auth.ErrDenied,
+		"if the cluster joined again after wid unjoin, or its agent was replaced or lost its certificate, "+
+			a.approving(r.Object.Name)+"; else it may be that of an intruder",
 		"cluster %q has an agent already, recorded as %.100q, and request %q of user %.100q comes from another agent or has a new key",
 		a.cluster.Name, agent, r.Object.Name, r.Object.Spec.Username)
 }
@@ -298,7 +313,8 @@ func isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
 	return spec.Username == ocm.BootstrapUser || slices.Contains(spec.Groups, registration.BootstrapGroup)
 }
 
-// requesters has a line for each request, the newest first: an agent that restarts asks again.
+// requesters has a line for each request, the newest first: an agent that
+// restarts asks again.
 func requesters(pending []*csr.Request) (lines string) {
 	const most = 5
 	slices.SortFunc(pending, func(a, b *csr.Request) int {

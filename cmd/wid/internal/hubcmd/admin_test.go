@@ -29,7 +29,8 @@ import (
 
 // fakeHub builds a hub that has the objects.
 func fakeHub(t *testing.T, objects ...client.Object) *fake.ClientBuilder {
-	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).
+	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(
+		objects...).
 		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} })
 }
 
@@ -38,7 +39,8 @@ func newHub(t *testing.T, objects ...client.Object) client.WithWatch {
 }
 
 func cluster(name string, accepted bool, conditions ...metav1.Condition) *ocm.ManagedCluster {
-	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted},
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:   ocm.ManagedClusterSpec{HubAcceptsClient: accepted},
 		Status: ocm.ManagedClusterStatus{Conditions: conditions}}
 }
 
@@ -49,23 +51,28 @@ func denied(ago time.Duration) metav1.Condition {
 
 func TestClustersSaysWhatKeepsADeletedOne(t *testing.T) {
 	now := metav1.Now()
-	c := cluster("shop", true, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
+	c := cluster("shop", true,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted},
 		metav1.Condition{Type: ocm.ConditionDeleting, Status: metav1.ConditionFalse, Message: "an add-on\nis left"})
 	c.DeletionTimestamp, c.Finalizers = &now, []string{ocm.Finalizer}
 	all, err := clustersOf(t.Context(), newHub(t, c))
-	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" || all[0].Condition != "True" {
+	if err != nil || len(all) != 1 || !all[0].Deleting || all[0].Message != "an add-on is left" ||
+		all[0].Condition != "True" {
 		t.Errorf("got %+v, %v", all, err)
 	}
 }
 
-// Requests of a cluster that an administrator or the hub denied stay visible, with the reason.
+// Requests of a cluster that an administrator or the hub denied stay visible,
+// with the reason.
 func TestClustersHasDeniedRequests(t *testing.T) {
 	c := newHub(t, cluster("shop", false))
-	for agent, condition := range map[string]certificatesv1.RequestConditionType{"a": certificatesv1.CertificateDenied, "b": certificatesv1.CertificateFailed} {
+	for agent, condition := range map[string]certificatesv1.RequestConditionType{"a": certificatesv1.CertificateDenied,
+		"b": certificatesv1.CertificateFailed} {
 		r := &certificatesv1.CertificateSigningRequest{}
 		name := regtest.Ask(t, c, askedBy(c, "alice"), "shop", agent)
 		regtest.Must(t, c.Get(t.Context(), client.ObjectKey{Name: name}, r))
-		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: condition, Status: "True", Reason: "KubectlDeny", Message: "not\nours"}}
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: condition, Status: "True",
+			Reason: "KubectlDeny", Message: "not\nours"}}
 		regtest.Must(t, c.Status().Update(t.Context(), r))
 	}
 	all, err := clustersOf(t.Context(), c)
@@ -78,7 +85,8 @@ func TestClustersHasDeniedRequests(t *testing.T) {
 	}
 }
 
-// The denial of a refused cluster begins now. The one that the hub has recorded keeps its time.
+// The denial of a refused cluster begins now. The one that the hub has recorded
+// keeps its time.
 func TestRecordDenial(t *testing.T) {
 	refused := denied(time.Hour)
 	refused.Reason = "InvalidClaim"
@@ -104,12 +112,14 @@ func TestRecordDenial(t *testing.T) {
 
 // askedBy fills in the requester, as an API server does.
 func askedBy(c client.WithWatch, user string, groups ...string) client.Client {
-	return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-		if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
-			r.Spec.Username, r.Spec.Groups = user, groups
-		}
-		return c.Create(ctx, o, opts...)
-	}})
+	return interceptor.NewClient(c,
+		interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.CreateOption) error {
+			if r, ok := o.(*certificatesv1.CertificateSigningRequest); ok {
+				r.Spec.Username, r.Spec.Groups = user, groups
+			}
+			return c.Create(ctx, o, opts...)
+		}})
 }
 
 const bootstrapUser = "system:bootstrap:abcdef"
@@ -128,7 +138,8 @@ func TestRequest(t *testing.T) {
 			return regtest.Ask(t, c, askedBy(c, user, append(groups, "system:masters")...), "shop", "agent1")
 		}}
 	}
-	works := cluster("shop", true, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue})
+	works := cluster("shop", true, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue},
+		metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue})
 	for name, row := range map[string]struct {
 		cluster  *ocm.ManagedCluster
 		recorded string // name of the agent
@@ -138,22 +149,36 @@ func TestRequest(t *testing.T) {
 		refusal  string
 		picks    bool
 	}{
-		"none":                         {authType: csr},
-		"one of a bootstrap user":      {authType: csr, ask: []func(client.WithWatch) string{bootstrap}, picks: true},
-		"one of the ServiceAccount":    {authType: csr, ask: by(regtest.BootstrapUser, "system:serviceaccounts"), picks: true},
-		"one of a node":                {authType: csr, ask: by("system:node:n1", "system:nodes"), refusal: `of user "system:node:n1"`},
-		"one of the agent, a renewal":  {authType: csr, ask: by(registration.AgentUser("shop", "agent1"), registration.ClusterGroup("shop"))},
-		"one of another user":          {authType: csr, ask: []func(client.WithWatch) string{stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
-		"one of another user, named":   {authType: csr, ask: []func(client.WithWatch) string{stranger}, named: true, picks: true},
-		"two":                          {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
-		"two, with their lines":        {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, refusal: "old, of user \"system:bootstrap:abcdef\""},
-		"two, one is named":            {authType: csr, ask: []func(client.WithWatch) string{stranger, bootstrap}, named: true, picks: true},
-		"the agent works":              {cluster: works, authType: csr, ask: []func(client.WithWatch) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
-		"the agent works, named":       {cluster: works, authType: csr, ask: []func(client.WithWatch) string{bootstrap}, named: true, picks: true},
-		"another agent is recorded":    {recorded: "agent9", authType: csr, ask: []func(client.WithWatch) string{bootstrap}, refusal: `cluster "shop" has an agent already`},
-		"a cluster with an ARN":        {authType: aws, ask: []func(client.WithWatch) string{bootstrap}},
-		"a cluster with an ARN, named": {authType: aws, ask: []func(client.WithWatch) string{bootstrap}, named: true, refusal: `of cluster "shop" waits for approval`},
-		"none with that name":          {authType: csr, ask: []func(client.WithWatch) string{func(client.WithWatch) string { return "x" }}, named: true, refusal: `of cluster "shop" waits for approval`},
+		"none":                    {authType: csr},
+		"one of a bootstrap user": {authType: csr, ask: []func(client.WithWatch) string{bootstrap}, picks: true},
+		"one of the ServiceAccount": {authType: csr, ask: by(regtest.BootstrapUser, "system:serviceaccounts"),
+			picks: true},
+		"one of a node": {authType: csr, ask: by("system:node:n1", "system:nodes"),
+			refusal: `of user "system:node:n1"`},
+		"one of the agent, a renewal": {authType: csr,
+			ask: by(registration.AgentUser("shop", "agent1"), registration.ClusterGroup("shop"))},
+		"one of another user": {authType: csr, ask: []func(client.WithWatch) string{
+			stranger}, refusal: `the request of cluster "shop" is not that of a bootstrap user`},
+		"one of another user, named": {authType: csr, ask: []func(client.WithWatch) string{
+			stranger}, named: true, picks: true},
+		"two": {authType: csr, ask: []func(client.WithWatch) string{
+			stranger, bootstrap},
+			refusal: `cluster "shop" has 2 requests, usually since its agent restarted before it was accepted`},
+		"two, with their lines": {authType: csr, ask: []func(client.WithWatch) string{
+			stranger, bootstrap}, refusal: "old, of user \"system:bootstrap:abcdef\""},
+		"two, one is named": {authType: csr, ask: []func(client.WithWatch) string{
+			stranger, bootstrap}, named: true, picks: true},
+		"the agent works": {cluster: works, authType: csr, ask: []func(client.WithWatch) string{
+			bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"the agent works, named": {cluster: works, authType: csr, ask: []func(client.WithWatch) string{
+			bootstrap}, named: true, picks: true},
+		"another agent is recorded": {recorded: "agent9", authType: csr, ask: []func(client.WithWatch) string{
+			bootstrap}, refusal: `cluster "shop" has an agent already`},
+		"a cluster with an ARN": {authType: aws, ask: []func(client.WithWatch) string{bootstrap}},
+		"a cluster with an ARN, named": {authType: aws, ask: []func(client.WithWatch) string{
+			bootstrap}, named: true, refusal: `of cluster "shop" waits for approval`},
+		"none with that name": {authType: csr, ask: []func(client.WithWatch) string{
+			func(client.WithWatch) string { return "x" }}, named: true, refusal: `of cluster "shop" waits for approval`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row.cluster == nil {
@@ -161,7 +186,8 @@ func TestRequest(t *testing.T) {
 			}
 			c := newHub(t)
 			if row.recorded != "" {
-				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"), Annotations: map[string]string{ocm.AgentAnnotation: row.recorded}}}
+				role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("shop"),
+					Annotations: map[string]string{ocm.AgentAnnotation: row.recorded}}}
 				regtest.Must(t, c.Create(t.Context(), role))
 			}
 			last, named := "", ""
@@ -174,8 +200,10 @@ func TestRequest(t *testing.T) {
 			a := &acceptance{deciding: &deciding{hub: c, approves: named}, cluster: row.cluster,
 				claim: registration.Claim{AuthType: row.authType}}
 			err := a.readRequest(t.Context())
-			if (err != nil) != (row.refusal != "") || err != nil && (!strings.Contains(err.Error(), row.refusal) || !row.named && !strings.Contains(err.Error(), "--approve-request") ||
-				!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {
+			if (err != nil) != (row.refusal != "") ||
+				err != nil && (!strings.Contains(err.Error(), row.refusal) ||
+					!row.named && !strings.Contains(err.Error(), "--approve-request") ||
+					!slices.Contains([]int{cli.ExitDenied, cli.ExitMisconfigured}, cli.ExitCode(t.Context(), err))) {
 				t.Fatalf("got %v, want %q", err, row.refusal)
 			}
 			if (a.request != nil) != row.picks || a.request != nil && a.request.Object.Name != last {
@@ -185,7 +213,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// The lines of several requests, the newest first, tell agents of one name apart by their keys.
+// The lines of several requests, the newest first, tell agents of one name
+// apart by their keys.
 func TestRequesters(t *testing.T) {
 	c := newHub(t)
 	for _, agent := range []string{"stable", "stable", "a2", "a3", "a4", "a5", "a6"} {
@@ -193,7 +222,8 @@ func TestRequesters(t *testing.T) {
 	}
 	pending, err := csr.List(t.Context(), c, "shop", (*csr.Request).IsPending)
 	regtest.Must(t, err)
-	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour, "a5": 4 * time.Hour, "a6": 5 * time.Hour}
+	age := map[string]time.Duration{"stable": time.Minute, "a2": time.Hour, "a3": 2 * time.Hour, "a4": 3 * time.Hour,
+		"a5": 4 * time.Hour, "a6": 5 * time.Hour}
 	var want []string
 	for _, r := range pending {
 		r.Object.CreationTimestamp = metav1.NewTime(time.Now().Add(-age[r.Agent] - time.Second))
@@ -206,7 +236,8 @@ func TestRequesters(t *testing.T) {
 	slices.Reverse(newest)
 	for i, shown := range []string{"stable|1m", "stable|2m", "a2|1h", "a3|2h", "a4|3h"} {
 		agent, old, _ := strings.Cut(shown, "|")
-		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Object.Name, agent, newest[i].Key[:8], old, bootstrapUser))
+		want = append(want, fmt.Sprintf("\n  request %q: agent %q with key %s, %s old, of user %q", newest[i].Object.Name,
+			agent, newest[i].Key[:8], old, bootstrapUser))
 	}
 	if got := requesters(pending); got != strings.Join(want, "")+"\n  and 2 more" {
 		t.Errorf("got %s\nwant %s", got, strings.Join(want, ""))
@@ -237,7 +268,8 @@ const (
 	eksAttacker = "arn:aws:eks:eu-west-1:666666666666:cluster/evil"
 )
 
-// A hub that signs no client certificates, such as Amazon EKS, is told apart from one that cannot be asked.
+// A hub that signs no client certificates, such as Amazon EKS, is told apart
+// from one that cannot be asked.
 func TestHubInitProbes(t *testing.T) {
 	for want, answer := range map[string]func(*certificatesv1.CertificateSigningRequest) error{
 		`warning: clusters cannot register with auth type csr: the hub does not sign client certificates: the request is Failed, reason "SignerValidationFailure"`: func(csr *certificatesv1.CertificateSigningRequest) error {
@@ -245,12 +277,14 @@ func TestHubInitProbes(t *testing.T) {
 				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure"})
 			return nil
 		},
-		"warning: it is not known whether the hub signs client certificates: approve CertificateSigningRequest": func(*certificatesv1.CertificateSigningRequest) error {
+		"warning: it is not known whether the hub signs client certificates: approve CertificateSigningRequest": func(
+			*certificatesv1.CertificateSigningRequest) error {
 			return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "x", nil)
 		},
 	} {
 		c := fakeHub(t).WithInterceptorFuncs(interceptor.Funcs{
-			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
+			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
+				_ ...client.SubResourceUpdateOption) error {
 				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 				if !ok {
 					return errors.New("not a request")

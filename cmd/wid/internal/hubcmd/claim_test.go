@@ -58,21 +58,25 @@ func newClaimHub(t *testing.T) *claimHub {
 	h := &claimHub{t: t, fake: newHub(t)}
 	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.fake, Reader: h.fake})
 	regtest.Must(t, err)
-	h.hub, err = hub.New(hub.Options{Client: h.fake, Drivers: []registration.HubDriver{certificates, h}, Default: certificates.Name()})
+	h.hub,
+		err = hub.New(hub.Options{Client: h.fake, Drivers: []registration.HubDriver{certificates, h},
+		Default: certificates.Name()})
 	regtest.Must(t, err)
 	return h
 }
 
 func (h *claimHub) reconcile() {
 	h.t.Helper()
-	if _, err := h.hub.Reconcile(h.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "shop"}}); err != nil {
+	if _, err := h.hub.Reconcile(h.t.Context(),
+		reconcile.Request{NamespacedName: client.ObjectKey{Name: "shop"}}); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
 func (h *claimHub) create(arn string, accepted bool) {
 	h.t.Helper()
-	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
+	cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+		Annotations: map[string]string{awsirsa.ARNAnnotation: arn}},
 		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}
 	regtest.Must(h.t, h.fake.Create(h.t.Context(), cluster))
 }
@@ -92,7 +96,8 @@ func (h *claimHub) edit(change func(*ocm.ManagedCluster)) {
 }
 
 // decide runs wid hub accept or wid hub deny.
-func (h *claimHub) decide(hub client.Client, decide func(*deciding, context.Context, *ocm.ManagedCluster) error) (string, error) {
+func (h *claimHub) decide(hub client.Client,
+	decide func(*deciding, context.Context, *ocm.ManagedCluster) error) (string, error) {
 	h.t.Helper()
 	var out strings.Builder
 	cmd := newHubAccept()
@@ -120,7 +125,8 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 			h.granted = nil
 			h.during = func() {
 				out, err := h.decide(h.fake, (*deciding).accept)
-				if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), `still taking away the access of cluster "shop"`) || out != "" {
+				if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable ||
+					!strings.Contains(err.Error(), `still taking away the access of cluster "shop"`) || out != "" {
 					t.Errorf("accept says %q, %v", out, err)
 				}
 			}
@@ -130,7 +136,8 @@ func TestHubAcceptRefusesAClaimOtherThanTheRecord(t *testing.T) {
 			if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 				t.Errorf("the hub granted %q", h.granted)
 			}
-			if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, tc.shows) || strings.Contains(out, eksManaged) {
+			if out, err := h.decide(h.fake, (*deciding).accept); err != nil || !strings.Contains(out, tc.shows) ||
+				strings.Contains(out, eksManaged) {
 				t.Errorf("after the revocation accept says %q, %v", out, err)
 			}
 		})
@@ -145,14 +152,17 @@ func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	role.Annotations[ocm.AgentAnnotation] = "agent1"
 	regtest.Must(t, errors.Join(h.fake.Create(t.Context(), shop), h.fake.Create(t.Context(), role)))
 	lists, thief := 0, ""
-	hub := interceptor.NewClient(h.fake, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		if lists++; lists == 2 {
-			thief = regtest.Ask(t, h.fake, asBootstrapUser(h.fake), "shop", "thief")
-		}
-		return c.List(ctx, list, opts...)
-	}})
+	hub := interceptor.NewClient(h.fake,
+		interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			opts ...client.ListOption) error {
+			if lists++; lists == 2 {
+				thief = regtest.Ask(t, h.fake, asBootstrapUser(h.fake), "shop", "thief")
+			}
+			return c.List(ctx, list, opts...)
+		}})
 	out, err := h.decide(hub, (*deciding).accept)
-	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), thief) || !strings.Contains(err.Error(), `"agent1"`) {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitDenied || !strings.Contains(err.Error(), thief) ||
+		!strings.Contains(err.Error(), `"agent1"`) {
 		t.Errorf("accept says %q, %v", out, err)
 	}
 	if requests := regtest.RequestsOf(t, h.fake, "shop"); len(requests) != 1 || len(requests[0].Status.Conditions) > 0 {
@@ -160,7 +170,8 @@ func TestHubAcceptRefusesALateRequestOfAnotherAgent(t *testing.T) {
 	}
 }
 
-// What the hub still revokes by is no obstacle if the cluster claims the same as before.
+// What the hub still revokes by is no obstacle if the cluster claims the same
+// as before.
 func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, true)
@@ -174,7 +185,8 @@ func TestHubAcceptsTheSameClaimDuringRevocation(t *testing.T) {
 	h.reconcile()
 }
 
-// A cluster that the hub refused was never accepted, so nothing but the condition keeps the hub from approving it.
+// A cluster that the hub refused was never accepted, so nothing but the
+// condition keeps the hub from approving it.
 func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	h := newClaimHub(t)
 	h.approves = true
@@ -185,13 +197,16 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	}
 	h.backdate(2 * time.Hour)
 	conflicts := 0
-	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-		if conflicts++; conflicts == 1 { // the hub reports at the same time
-			h.reconcile()
-		}
-		return c.SubResource(sub).Patch(ctx, o, p, opts...)
-	}})
-	if out, err := h.decide(hub, (*deciding).deny); err != nil || !strings.Contains(out, `cluster "shop" denied: the hub had not let it in`) {
+	hub := interceptor.NewClient(h.fake,
+		interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if conflicts++; conflicts == 1 { // the hub reports at the same time
+				h.reconcile()
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}})
+	if out, err := h.decide(hub, (*deciding).deny); err != nil ||
+		!strings.Contains(out, `cluster "shop" denied: the hub had not let it in`) {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 	h.edit(func(c *ocm.ManagedCluster) { c.Annotations[awsirsa.ARNAnnotation] = eksAttacker })
@@ -199,7 +214,8 @@ func TestHubDenyLastsForARefusedCluster(t *testing.T) {
 	if h.cluster().Spec.HubAcceptsClient || len(h.granted) > 0 {
 		t.Errorf("the hub granted %q", h.granted)
 	}
-	if denied := meta.FindStatusCondition(h.cluster().Status.Conditions, ocm.ConditionHubAccepted); denied == nil || denied.Reason != ocm.ReasonHubDenied || time.Since(denied.LastTransitionTime.Time) > time.Hour {
+	if denied := meta.FindStatusCondition(h.cluster().Status.Conditions, ocm.ConditionHubAccepted); denied == nil ||
+		denied.Reason != ocm.ReasonHubDenied || time.Since(denied.LastTransitionTime.Time) > time.Hour {
 		t.Errorf("the condition is %+v", denied)
 	}
 }
@@ -216,12 +232,16 @@ func (h *claimHub) backdate(ago time.Duration) {
 func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, false)
-	hub := interceptor.NewClient(h.fake, interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-		h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true })
-		return apierrors.NewConflict(ocm.GroupVersion.WithResource("managedclusters").GroupResource(), "shop", errors.New("changed"))
-	}})
+	hub := interceptor.NewClient(h.fake,
+		interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch,
+			...client.SubResourcePatchOption) error {
+			h.edit(func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true })
+			return apierrors.NewConflict(ocm.GroupVersion.WithResource("managedclusters").GroupResource(), "shop",
+				errors.New("changed"))
+		}})
 	out, err := h.decide(hub, (*deciding).deny)
-	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable || !strings.Contains(err.Error(), `cluster "shop" was accepted meanwhile; run the command again`) || out != "" {
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable ||
+		!strings.Contains(err.Error(), `cluster "shop" was accepted meanwhile; run the command again`) || out != "" {
 		t.Errorf("deny says %q, %v", out, err)
 	}
 }
@@ -229,7 +249,8 @@ func TestHubDenyFailsIfTheHubAcceptsMeanwhile(t *testing.T) {
 func TestHubDenySaysWhatItDoes(t *testing.T) {
 	h := newClaimHub(t)
 	h.create(eksManaged, false)
-	for _, want := range []string{"it was not accepted, and the hub no longer accepts it automatically", `cluster "shop" is denied already`} {
+	for _, want := range []string{"it was not accepted, and the hub no longer accepts it automatically",
+		`cluster "shop" is denied already`} {
 		if out, err := h.decide(h.fake, (*deciding).deny); err != nil || !strings.Contains(out, want) {
 			t.Errorf("deny says %q, %v, want %s", out, err, want)
 		}
@@ -241,17 +262,20 @@ func TestHubDenySaysWhatItDoes(t *testing.T) {
 	}
 }
 
-// The hub retries a grant that failed, so the wait goes on. Other refusals end it.
+// The hub retries a grant that failed, so the wait goes on. Other refusals end
+// it.
 func TestHubAcceptWaitsWhileTheHubRetries(t *testing.T) {
 	for reason, waits := range map[string]bool{ocm.ReasonGrantFailed: true, "InvalidClaim": false} {
 		t.Run(reason, func(t *testing.T) {
 			h := newClaimHub(t)
 			h.create(eksManaged, true)
 			cluster := h.cluster()
-			cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason,
+			cluster.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+				Reason:  reason,
 				Message: "AccessDenied of IAM", ObservedGeneration: cluster.Generation, LastTransitionTime: metav1.Now()}}
 			regtest.Must(t, h.fake.Status().Update(t.Context(), cluster))
-			waitingFor, err := (&acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake}, cluster: cluster}).joined(t.Context())
+			waitingFor, err := (&acceptance{deciding: &deciding{cmd: newHubAccept(), hub: h.fake}, cluster: cluster}).joined(
+				t.Context())
 			if (err == nil) != waits || strings.Contains(waitingFor, "AccessDenied of IAM") != waits {
 				t.Errorf("waits %q, %v", waitingFor, err)
 			}
@@ -277,7 +301,8 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 		"accepted again after refusal": {true, "False", ocm.ReasonHubDenied, "true (the hub has not acted yet)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conditions := []metav1.Condition{{Type: ocm.ConditionJoined, Status: "True"}, {Type: ocm.ConditionAvailable, Status: "Unknown"},
+			conditions := []metav1.Condition{{Type: ocm.ConditionJoined, Status: "True"},
+				{Type: ocm.ConditionAvailable, Status: "Unknown"},
 				{Type: ocm.ConditionHubAccepted, Status: tc.condition, Reason: tc.reason}}
 			if tc.reason == "" {
 				conditions = conditions[:2]
@@ -290,7 +315,8 @@ func TestHubStatusSaysWhyAClusterIsNotIn(t *testing.T) {
 			if tc.accepted {
 				want = tc.want + " True Unknown"
 			}
-			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "shop csr "+want+" ") || !strings.HasSuffix(fields, eksManaged) {
+			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "shop csr "+want+" ") ||
+				!strings.HasSuffix(fields, eksManaged) {
 				t.Errorf("status is\n%s, want %s", out.String(), want)
 			}
 		})
@@ -332,9 +358,10 @@ func TestHubStatusShowsMessageAndCurrentClaim(t *testing.T) {
 // An agent whose request was denied asks no more, and waits.
 func TestHubStatusShowsDeniedRequests(t *testing.T) {
 	for want, c := range map[string]Cluster{
-		"0":                             {},
-		"0, 1 denied":                   {DeniedRequests: make([]AgentRequest, 1)},
-		"1 (SeveralRequests), 2 denied": {PendingRequests: []AgentRequest{{Reason: "SeveralRequests"}}, DeniedRequests: make([]AgentRequest, 2)},
+		"0":           {},
+		"0, 1 denied": {DeniedRequests: make([]AgentRequest, 1)},
+		"1 (SeveralRequests), 2 denied": {PendingRequests: []AgentRequest{{Reason: "SeveralRequests"}},
+			DeniedRequests: make([]AgentRequest, 2)},
 	} {
 		if got := requests(&c); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -343,7 +370,8 @@ func TestHubStatusShowsDeniedRequests(t *testing.T) {
 }
 
 func TestHubStatusOfADeletedCluster(t *testing.T) {
-	if got := accepted(&Cluster{Accepted: true, Deleting: true, Acted: true, Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
+	if got := accepted(&Cluster{Accepted: true, Deleting: true, Acted: true,
+		Reason: ocm.ReasonHubAccepted}); got != "true (deleting)" {
 		t.Errorf("status is %q", got)
 	}
 }
@@ -352,8 +380,10 @@ func TestHubStatusOfADeletedCluster(t *testing.T) {
 func TestCommandsShowTheErrorOfTheHub(t *testing.T) {
 	for name, accepts := range map[string]bool{"accept": true, "deny": false} {
 		t.Run(name, func(t *testing.T) {
-			fails := metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse, Reason: "ReconcileFailed", Message: "policy says\nno"}
-			before := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted}
+			fails := metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse, Reason: "ReconcileFailed",
+				Message: "policy says\nno"}
+			before := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue,
+				Reason: ocm.ReasonHubAccepted}
 			if accepts {
 				before = denied(time.Hour)
 			}
@@ -370,7 +400,8 @@ func TestCommandsShowTheErrorOfTheHub(t *testing.T) {
 			all, err := clustersOf(t.Context(), hub)
 			regtest.Must(t, err)
 			var table strings.Builder
-			if statusTable(&table, all); all[0].Failure != "policy says no" || !strings.Contains(table.String(), "the hub has not acted yet; error: policy says no") {
+			if statusTable(&table, all); all[0].Failure != "policy says no" ||
+				!strings.Contains(table.String(), "the hub has not acted yet; error: policy says no") {
 				t.Errorf("status is %+v:\n%s", all, table.String())
 			}
 		})

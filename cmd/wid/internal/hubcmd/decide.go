@@ -42,7 +42,8 @@ type deciding struct {
 // command returns a command that decides about each cluster. It reads all
 // clusters before it changes the first one, so that a wrong name changes
 // nothing.
-func (d *deciding) command(decide func(context.Context, *ocm.ManagedCluster) error, cmd *cobra.Command, waits string) *cobra.Command {
+func (d *deciding) command(decide func(context.Context, *ocm.ManagedCluster) error, cmd *cobra.Command,
+	waits string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&d.clusters, "clusters", nil, "names of the clusters")
 	cmd.Flags().BoolVar(&d.wait, "wait", false, waits)
 	return d.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
@@ -97,7 +98,8 @@ const acceptRights = "a user who accepts or denies needs the rights to patch man
 	"cluster.open-cluster-management.io; where the webhook of Open Cluster Management runs, also to update managedclusters/accept in " +
 	"register.open-cluster-management.io"
 
-// set fails if the cluster has changed since it was read, so that it accepts exactly the shown claim.
+// set fails if the cluster has changed since it was read, so that it accepts
+// exactly the shown claim.
 func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepted bool) error {
 	if cluster.Spec.HubAcceptsClient == accepted {
 		return nil
@@ -107,12 +109,14 @@ func (d *deciding) set(ctx context.Context, cluster *ocm.ManagedCluster, accepte
 	err := d.hub.Patch(ctx, cluster, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	operation := fmt.Sprintf("set hubAcceptsClient of ManagedCluster %q to %t", cluster.Name, accepted)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // the policy for bootstrap users answers Invalid
-		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err)), Remedy: acceptRights}
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err,
+			Message: cli.OneLine(kubeerror.Message(err)), Remedy: acceptRights}
 	}
 	return cli.AnswerOf(err, operation)
 }
 
-// confirm asks a person at a terminal. It returns no after another answer than yes, and without a terminal.
+// confirm asks a person at a terminal. It returns no after another answer than
+// yes, and without a terminal.
 func confirm(cmd *cobra.Command, answers *bufio.Reader, question string, no *auth.Error) error {
 	if !cli.IsTerminal(cmd.InOrStdin()) {
 		return no
@@ -151,9 +155,11 @@ func (d *deciding) deny(ctx context.Context, cluster *ocm.ManagedCluster) error 
 	err := recordDenial(ctx, d.hub, cluster)
 	switch {
 	case err != nil:
-		return cli.AnswerOf(err, fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
+		return cli.AnswerOf(err,
+			fmt.Sprintf("set the condition %s of ManagedCluster %q", ocm.ConditionHubAccepted, cluster.Name))
 	case !accepted:
-		return cli.Say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically", cluster.Name)
+		return cli.Say(d.cmd, "cluster %q denied: it was not accepted, and the hub no longer accepts it automatically",
+			cluster.Name)
 	}
 	return cli.Say(d.cmd, "cluster %q denied: the hub had not let it in", cluster.Name)
 }
@@ -193,7 +199,8 @@ func (d *deciding) revoked(ctx context.Context) error {
 		case err == nil:
 			err = cli.Say(d.cmd, "cluster %q denied: the hub has taken away its access. %s", name, afterDenial)
 		case look.Err() != nil && ctx.Err() == nil:
-			err = cli.Say(d.cmd, "cluster %q denied; the hub has not acted yet, the cluster still has access: check that Deployment %q runs, with %s. %s",
+			err = cli.Say(d.cmd,
+				"cluster %q denied; the hub has not acted yet, the cluster still has access: check that Deployment %q runs, with %s. %s",
 				name, hubProgram, d.Kubectl("wid hub deny --wait --clusters "+name), afterDenial)
 		}
 		if err != nil {
@@ -225,7 +232,8 @@ func (d *deciding) revoking(ctx context.Context, name string) (waitingFor string
 	case s.Failure != "":
 		return fmt.Sprintf("for the hub to take away the access of cluster %q, which it retries: %s", name, s.Failure), nil
 	}
-	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name, hubProgram), nil
+	return fmt.Sprintf("for the hub program to take away the access of cluster %q: see whether Deployment %q runs", name,
+		hubProgram), nil
 }
 
 // NewHubCleanup returns wid hub cleanup.
@@ -238,7 +246,8 @@ func NewHubCleanup() *cobra.Command {
 			"The denial is deleted too: an agent with a bootstrap credential can ask to join again.",
 		Example: "  wid hub cleanup --context hub --dry-run",
 	}
-	olderThan := cmd.Flags().Duration("older-than", time.Hour, "delete clusters that have been denied for longer than this")
+	olderThan := cmd.Flags().Duration("older-than", time.Hour,
+		"delete clusters that have been denied for longer than this")
 	dryRun := cmd.Flags().Bool("dry-run", false, "list the clusters, and delete nothing")
 	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
 		if *olderThan < 0 {
@@ -258,12 +267,14 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 	before, outcomes := time.Now().Add(-olderThan), []error(nil)
 	err := cli.Each(ctx, hub, &ocm.ManagedClusterList{}, func(cluster *ocm.ManagedCluster) {
 		s := stateOf(cluster, nil)
-		// While only one of the administrator and the hub denies a cluster, it stays.
+		// While only one of the administrator and the hub denies a cluster, it
+		// stays.
 		if s.Stage != registration.StageDenied || !s.Acted || !s.Since.Before(before) {
 			return
 		}
 		if cluster.Unreadable != "" && s.Since.Unix() == 0 { // the time of the denial is what cannot be read
-			outcomes = append(outcomes, cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
+			outcomes = append(outcomes,
+				cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
 			return
 		}
 		outcomes = append(outcomes, cleanUpOne(ctx, cmd, hub, cluster, s.Since, dryRun))
@@ -274,8 +285,10 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 	return errors.Join(append(outcomes, cli.AnswerOf(err, "list the clusters"))...)
 }
 
-// cleanUpOne spares a cluster that was accepted or created again since it was listed.
-func cleanUpOne(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster, since time.Time, dryRun bool) error {
+// cleanUpOne spares a cluster that was accepted or created again since it was
+// listed.
+func cleanUpOne(ctx context.Context, cmd *cobra.Command, hub client.Client, cluster *ocm.ManagedCluster,
+	since time.Time, dryRun bool) error {
 	outcome := "would be deleted"
 	if !dryRun {
 		outcome = "deleted"

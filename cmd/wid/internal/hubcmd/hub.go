@@ -52,7 +52,8 @@ func newHubPolicies() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
 		Short: "Print the IAM role that a hub or an agent needs for auth type " + registration.AuthTypeAWS + ", or verify it",
-		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + install.ManagedARNFlag + " it is the hub's\n" +
+		Long: "Print an IAM role as JSON: name, trust policy, access policy and tags. Without --" + install.ManagedARNFlag +
+			" it is the hub's\n" +
 			"role, with it the role of that cluster's agent. --verify calls iam:GetRole and iam:GetRolePolicy with your own login at AWS.",
 		Example: "  wid hub policies --eks-hub-cluster-arn \"$HUB_ARN\" --oidc-issuer \"$HUB_ISSUER\"",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd) },
@@ -62,8 +63,10 @@ func newHubPolicies() *cobra.Command {
 	p.arns.BindHub(f)
 	p.arns.BindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
-	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet, "name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
-	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS}, "auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
+	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet,
+		"name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
+	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS},
+		"auth types of the hub; with csr its role has no rights of EKS, since such a hub uses aws-auth")
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	f.BoolVar(&p.verify, "verify", false, "compare the role in IAM, instead of printing it")
 	return cmd
@@ -96,7 +99,8 @@ func (p *hubPolicies) role() (role awsirsa.Role, of awsirsa.ClusterARN, err erro
 	case err != nil:
 		return role, of, err
 	case p.issuer == "":
-		return role, of, cli.Usagef("--oidc-issuer is missing: pass what aws eks describe-cluster shows as identity.oidc.issuer")
+		return role, of,
+			cli.Usagef("--oidc-issuer is missing: pass what aws eks describe-cluster shows as identity.oidc.issuer")
 	case p.arns.Managed == "":
 		binding := awsirsa.AccessEntries
 		if slices.Contains(p.authTypes, registration.AuthTypeCSR) {
@@ -116,7 +120,8 @@ func (p *hubPolicies) role() (role awsirsa.Role, of awsirsa.ClusterARN, err erro
 	return role, of, err
 }
 
-// compare uses the login of the caller. The region only picks the partition: IAM has no others.
+// compare uses the login of the caller. The region only picks the partition:
+// IAM has no others.
 func (p *hubPolicies) compare(ctx context.Context, cmd *cobra.Command, role awsirsa.Role, of awsirsa.ClusterARN) error {
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(of.Region))
 	if err == nil {
@@ -125,15 +130,18 @@ func (p *hubPolicies) compare(ctx context.Context, cmd *cobra.Command, role awsi
 	if err == nil {
 		return cli.Say(cmd, "role %q is as it should be", role.ARN)
 	}
-	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err, Message: redact.Line(err.Error()),
-		Remedy: fmt.Sprintf("correct the role in account %s by the output of wid hub policies without --verify", of.Account)}
+	e := &auth.Error{Reason: auth.ErrMisconfigured, Provider: "aws", Operation: "verify a role", Err: err,
+		Message: redact.Line(err.Error()),
+		Remedy:  fmt.Sprintf("correct the role in account %s by the output of wid hub policies without --verify", of.Account)}
 	var api smithy.APIError
 	var call *smithy.OperationError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode() == "AccessDenied":
-		e.Reason, e.Code, e.Remedy = auth.ErrDenied, api.ErrorCode(), "use a login that may call iam:GetRole and iam:GetRolePolicy in account "+of.Account
+		e.Reason, e.Code, e.Remedy = auth.ErrDenied, api.ErrorCode(),
+			"use a login that may call iam:GetRole and iam:GetRolePolicy in account "+of.Account
 	case errors.As(err, &call) && api == nil:
-		e.Reason, e.Remedy = auth.ErrUnavailable, "log in to account "+of.Account+", with AWS_PROFILE for example, and check the network"
+		e.Reason, e.Remedy = auth.ErrUnavailable, "log in to account "+of.Account+
+			", with AWS_PROFILE for example, and check the network"
 	}
 	return e
 }

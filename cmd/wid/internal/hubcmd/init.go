@@ -55,22 +55,30 @@ func NewHubInit() *cobra.Command {
 	}
 	h.Installing.Bind(cmd, "wid-hub", "the Deployment is available")
 	f := cmd.Flags()
-	f.StringSliceVar(&h.options.AuthTypes, "registration-auth", []string{registration.AuthTypeCSR}, "auth types that clusters may register with, of csr and "+registration.AuthTypeAWS)
-	f.StringSliceVar(&h.options.AddOnAuthTypes, "addon-registration-auth", nil, "auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
+	f.StringSliceVar(&h.options.AuthTypes, "registration-auth", []string{registration.AuthTypeCSR},
+		"auth types that clusters may register with, of csr and "+registration.AuthTypeAWS)
+	f.StringSliceVar(&h.options.AddOnAuthTypes, "addon-registration-auth", nil,
+		"auth types of add-ons, of csr and token; without it the hub program decides, and prepares no tokens")
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	cli.Offer(cmd, "addon-registration-auth", registration.AuthTypeCSR, registration.AuthTypeToken)
 	h.arns.BindHub(f)
 	h.inviting.bind(f)
 	f.BoolVar(&h.cleanup, "cleanup", false, "install a CronJob that runs wid hub cleanup every hour")
-	f.StringVar(&h.options.CleanupImage, "cleanup-image", "", "image whose entrypoint is wid, for --cleanup; a release of wid has a default")
-	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil, "bootstrap user whose clusters are accepted without a person; may be repeated")
-	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false, "let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
-	f.StringVar(&h.relay, "relay", "", "install a relay for agents without a route to the hub, with constrained or legacy impersonation. auto is constrained since Kubernetes 1.36, and without --apply")
+	f.StringVar(&h.options.CleanupImage, "cleanup-image", "",
+		"image whose entrypoint is wid, for --cleanup; a release of wid has a default")
+	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil,
+		"bootstrap user whose clusters are accepted without a person; may be repeated")
+	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false,
+		"let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
+	f.StringVar(&h.relay, "relay", "",
+		"install a relay for agents without a route to the hub, with constrained or legacy impersonation. auto is constrained since Kubernetes 1.36, and without --apply")
 	f.Lookup("relay").NoOptDefVal = relayAuto
 	cli.Offer(cmd, "relay", relayAuto, string(manifests.RelayConstrained), string(manifests.RelayLegacy))
 	f.BoolVar(&h.yes, "yes", false, "with --apply: change or drop flags of the hub program that runs, without a question")
-	f.BoolVar(&h.removes, "uninstall", false, "remove what this command applies with any flags, apart from CustomResourceDefinitions, namespaces and what Open Cluster Management uses too")
-	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas", "image-pull-secret", "ocm-agents", "auto-approve-user", "relay")
+	f.BoolVar(&h.removes, "uninstall", false,
+		"remove what this command applies with any flags, apart from CustomResourceDefinitions, namespaces and what Open Cluster Management uses too")
+	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas",
+		"image-pull-secret", "ocm-agents", "auto-approve-user", "relay")
 	return h.Command(cmd, "the hub", h.run)
 }
 
@@ -140,14 +148,16 @@ func (h *hubInit) checkFlags(cmd *cobra.Command, running map[string]string) erro
 		return nil
 	}
 	return confirm(cmd, bufio.NewReader(cmd.InOrStdin()), "Change them?", cli.Problem(auth.ErrDenied,
-		"pass its flags to wid hub init too, or --yes to change them", "the hub program keeps its flags, and nothing is applied"))
+		"pass its flags to wid hub init too, or --yes to change them",
+		"the hub program keeps its flags, and nothing is applied"))
 }
 
 // manifests keep what a Deployment that runs has of its own.
 func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (string, error) {
 	o := &h.options
 	if len(o.AuthTypes) == 0 {
-		return "", cli.Usagef("--registration-auth must not be empty: pass %s, %s or both", registration.AuthTypeCSR, registration.AuthTypeAWS)
+		return "", cli.Usagef("--registration-auth must not be empty: pass %s, %s or both", registration.AuthTypeCSR,
+			registration.AuthTypeAWS)
 	}
 	err := cmp.Or(h.Installing.Check(), h.inviting.check(), install.CheckAuthTypes(o.AuthTypes...),
 		install.CheckAddOns("addon-registration-auth", 0, o.AddOnAuthTypes...), h.arns.Check(o.AuthTypes...))
@@ -161,7 +171,9 @@ func (h *hubInit) manifests(cmd *cobra.Command, running *appsv1.Deployment) (str
 	o.Replicas, o.ImagePullSecrets = h.Replicas(cmd, running)
 	if h.cleanup && o.CleanupImage == "" {
 		if o.CleanupImage = install.ReleaseImage(buildinfo.Read().Version, "wid"); o.CleanupImage == "" {
-			return "", cli.Usagef("--cleanup: name an image whose entrypoint is wid with --cleanup-image: only a release of wid has a default")
+			return "",
+				cli.Usagef(
+					"--cleanup: name an image whose entrypoint is wid with --cleanup-image: only a release of wid has a default")
 		}
 	}
 	printed, err := manifests.Hub(*o)
@@ -188,31 +200,36 @@ func relayFor(cmd *cobra.Command, config *rest.Config) (manifests.Relay, error) 
 	if err == nil && served.AtLeast(version.MajorMinor(1, 36)) {
 		return manifests.RelayConstrained, nil
 	}
-	cmd.PrintErrf("wid: warning: the hub is Kubernetes %.50q. Before 1.36 the relay's credential can impersonate all users: protect it like an administrator's\n", info.GitVersion)
+	cmd.PrintErrf(
+		"wid: warning: the hub is Kubernetes %.50q. Before 1.36 the relay's credential can impersonate all users: protect it like an administrator's\n", info.GitVersion)
 	return manifests.RelayLegacy, nil
 }
 
-// probe warns of a hub that signs no client certificates. It may sign them later.
+// probe warns of a hub that signs no client certificates. It may sign them
+// later.
 func (h *hubInit) probe(ctx context.Context, cmd *cobra.Command, c client.Client) {
 	cmd.PrintErrln("wid: testing whether the hub signs for clients")
 	err := csr.Probe(ctx, c)
 	switch {
 	case err == nil:
 	case errors.Is(err, csr.ErrUnsupported):
-		cmd.PrintErrln("wid: warning: clusters cannot register with auth type", registration.AuthTypeCSR+":", cli.OneLine(err.Error()))
+		cmd.PrintErrln("wid: warning: clusters cannot register with auth type", registration.AuthTypeCSR+":",
+			cli.OneLine(err.Error()))
 	default:
 		cmd.PrintErrln("wid: warning: it is not known whether the hub signs client certificates:", cli.OneLine(err.Error()))
 	}
 }
 
-// checkOCM refuses a hub on which the hub program of Open Cluster Management runs, and says what stays of one that has stopped.
+// checkOCM refuses a hub on which the hub program of Open Cluster Management
+// runs, and says what stays of one that has stopped.
 func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Client) error {
 	programs := []install.OCMProgram{
 		{Namespace: "open-cluster-management", App: "cluster-manager"}, // sets the other ones' replicas and RBAC
 		{Namespace: ocm.HubNamespace, App: "clustermanager-registration-controller"},
 	}
 	if slices.Contains(h.options.AddOnAuthTypes, registration.AuthTypeToken) { // it serves the tokens of add-ons
-		programs = append(programs, install.OCMProgram{Namespace: ocm.HubNamespace, App: "clustermanager-addon-manager-controller"})
+		programs = append(programs,
+			install.OCMProgram{Namespace: ocm.HubNamespace, App: "clustermanager-addon-manager-controller"})
 	}
 	if err := install.CheckOCM(ctx, cmd, c, h.Kubectl, programs...); err != nil {
 		return err
@@ -224,8 +241,10 @@ func (h *hubInit) checkOCM(ctx context.Context, cmd *cobra.Command, c client.Cli
 	if !h.options.OCMAgents {
 		h.warnOfAgents(ctx, cmd, c)
 	}
-	cmd.PrintErrf("wid: the other programs of Open Cluster Management stay, such as its webhooks. Its ClusterRoleBinding gives the hub program rights "+
-		"that it does not need. If you do not go back, delete it:\n  %s\n", h.Kubectl("kubectl delete clusterrolebinding "+shell.Word(binding, "NAME")))
+	cmd.PrintErrf(
+		"wid: the other programs of Open Cluster Management stay, such as its webhooks. Its ClusterRoleBinding gives the hub program rights "+
+			"that it does not need. If you do not go back, delete it:\n  %s\n",
+		h.Kubectl("kubectl delete clusterrolebinding "+shell.Word(binding, "NAME")))
 	return nil
 }
 
@@ -242,12 +261,16 @@ func (h *hubInit) warnOfAgents(ctx context.Context, cmd *cobra.Command, c client
 		if len(names) > most {
 			listed += fmt.Sprintf(" and %d more", len(names)-most)
 		}
-		cmd.PrintErrf("wid: warning: this hub was one of Open Cluster Management: %s. Our agent has not renewed the Lease of %s\n", stop, listed)
+		cmd.PrintErrf(
+			"wid: warning: this hub was one of Open Cluster Management: %s. Our agent has not renewed the Lease of %s\n", stop,
+			listed)
 	}
 }
 
-// foreignAgents returns the accepted clusters whose Lease our agent has not renewed. It writes the cluster's name as holder;
-// Open Cluster Management's agent leaves the hub's. An agent of theirs that came back after ours is not noticed.
+// foreignAgents returns the accepted clusters whose Lease our agent has not
+// renewed. It writes the cluster's name as holder; Open Cluster Management's
+// agent leaves the hub's. An agent of theirs that came back after ours is not
+// noticed.
 func foreignAgents(ctx context.Context, c client.Reader) (names []string, err error) {
 	ours := map[string]bool{}
 	err = cli.Each(ctx, c, &coordinationv1.LeaseList{}, func(lease *coordinationv1.Lease) {
@@ -266,8 +289,9 @@ func foreignAgents(ctx context.Context, c client.Reader) (names []string, err er
 	return names, err
 }
 
-// ocmBinding returns the name of the ClusterRoleBinding of the hub program of Open Cluster Management, "" if there is none. Its
-// ServiceAccount has the same name as ours, which does not need the rights.
+// ocmBinding returns the name of the ClusterRoleBinding of the hub program of
+// Open Cluster Management, "" if there is none. Its ServiceAccount has the same
+// name as ours, which does not need the rights.
 func ocmBinding(ctx context.Context, c client.Reader) (name string, err error) {
 	err = cli.Each(ctx, c, &rbacv1.ClusterRoleBindingList{}, func(b *rbacv1.ClusterRoleBinding) {
 		if strings.HasPrefix(b.Name, "open-cluster-management:") && strings.HasSuffix(b.Name, "-registration:controller") {

@@ -23,10 +23,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Only clusters that OCM's agent may still serve are named: those that the hub accepts, and whose Lease is not ours.
+// Only clusters that OCM's agent may still serve are named: those that the hub
+// accepts, and whose Lease is not ours.
 func TestForeignAgents(t *testing.T) {
 	lease := func(cluster, name string, holder *string) *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: holder}}
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: holder}}
 	}
 	c := newHub(t, cluster("ours", true), lease("ours", ocm.LeaseName, new("ours")),
 		cluster("theirs", true), lease("theirs", ocm.LeaseName, new(ocm.LeaseName)),
@@ -40,10 +42,12 @@ func TestForeignAgents(t *testing.T) {
 
 // Where the Leases or the clusters cannot be read, the warning holds for all.
 func TestWarnOfAgentsThatCannotBeTold(t *testing.T) {
-	for name, refused := range map[string]client.ObjectList{"Leases": &coordinationv1.LeaseList{}, "clusters": &ocm.ManagedClusterList{}} {
+	for name, refused := range map[string]client.ObjectList{"Leases": &coordinationv1.LeaseList{},
+		"clusters": &ocm.ManagedClusterList{}} {
 		t.Run(name, func(t *testing.T) {
 			c := fakeHub(t, cluster("theirs", true)).
-				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+					opts ...client.ListOption) error {
 					if reflect.TypeOf(list) == reflect.TypeOf(refused) {
 						return errors.New("refused")
 					}
@@ -69,12 +73,15 @@ func TestRelayForTheVersionOfTheHub(t *testing.T) {
 		"devel":               manifests.RelayLegacy,
 	} {
 		t.Run(version, func(t *testing.T) {
-			hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, `{"gitVersion":%q}`, version) }))
+			hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = fmt.Fprintf(w, `{"gitVersion":%q}`, version)
+			}))
 			defer hub.Close()
 			cmd, log := &cobra.Command{}, &bytes.Buffer{}
 			cmd.SetErr(log)
 			got, err := relayFor(cmd, &rest.Config{Host: hub.URL})
-			if err != nil || got != want || (want == manifests.RelayLegacy) != strings.Contains(log.String(), "protect it like an administrator's") {
+			if err != nil || got != want ||
+				(want == manifests.RelayLegacy) != strings.Contains(log.String(), "protect it like an administrator's") {
 				t.Errorf("%q, %v, %s", got, err, log)
 			}
 		})

@@ -12,7 +12,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// The hub creates a Lease that is missing, which is no news of the agent. A first join needs no Lease.
+// The hub creates a Lease that is missing, which is no news of the agent. A
+// first join needs no Lease.
 func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		joined, lease bool // before
@@ -60,12 +61,15 @@ func TestHubAcceptTakesOnlyARenewalForTheAgent(t *testing.T) {
 	}
 }
 
-// An agent renews its Lease once a lease duration, so that a shorter --timeout cannot do.
+// An agent renews its Lease once a lease duration, so that a shorter --timeout
+// cannot do.
 func TestHubAcceptSaysHowLongARenewalTakes(t *testing.T) {
 	h := newClaimHub(t)
-	joined := []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue}, {Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue}}
+	joined := []metav1.Condition{{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue},
+		{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue}}
 	for want, seconds := range map[string]int32{"which it does every 1m0s": 0, "which it does every 5m0s": 300} {
-		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("shop-", seconds)}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: seconds}}
+		cluster := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("shop-", seconds)},
+			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: seconds}}
 		regtest.Must(t, h.fake.Create(t.Context(), cluster))
 		cluster.Status.Conditions = joined
 		regtest.Must(t, h.fake.Status().Update(t.Context(), cluster))

@@ -83,11 +83,13 @@ func statusTable(w io.Writer, all []Cluster) {
 
 // unreadable says what of a ManagedCluster cannot be decoded, and what to do.
 func unreadable(name, value string) string {
-	return fmt.Sprintf("cluster %q: a value of the ManagedCluster cannot be read: %s. Correct it with kubectl edit managedcluster %[1]s, "+
-		"and --subresource status if it is in the status", name, value)
+	return fmt.Sprintf(
+		"cluster %q: a value of the ManagedCluster cannot be read: %s. Correct it with kubectl edit managedcluster %[1]s, "+
+			"and --subresource status if it is in the status", name, value)
 }
 
-// requests returns the number of pending requests, with the reasons of their refusals, and that of denied ones.
+// requests returns the number of pending requests, with the reasons of their
+// refusals, and that of denied ones.
 func requests(c *Cluster) string {
 	var reasons []string
 	for _, r := range c.PendingRequests {
@@ -105,7 +107,8 @@ func requests(c *Cluster) string {
 	return text
 }
 
-// accepted says what the administrator wants, and the reason if the cluster is not simply accepted.
+// accepted says what the administrator wants, and the reason if the cluster is
+// not simply accepted.
 func accepted(c *Cluster) string {
 	detail := c.Reason
 	switch {
@@ -130,17 +133,19 @@ func accepted(c *Cluster) string {
 // there is none. Reasons and messages are one line of printable text.
 type Cluster struct {
 	Name string `json:"name"`
-	// AuthType and Claim are those that the hub grants, empty if the hub refuses
-	// the claim or has not read it yet.
+	// AuthType and Claim are those that the hub grants, empty if the hub
+	// refuses the claim or has not read it yet.
 	AuthType string `json:"authType"`
 	Claim    string `json:"claim,omitempty"`
 	// Stage is how far the hub has come. Acted reports whether it has acted on
 	// the last decision, or has read the claim of a cluster that waits for one.
 	Stage registration.Stage `json:"stage"`
 	Acted bool               `json:"acted"`
-	// Accepted is the administrator's decision. Condition reports what the hub has done.
+	// Accepted is the administrator's decision. Condition reports what the hub
+	// has done.
 	Accepted bool `json:"accepted"`
-	// Deleting says that the cluster is being deleted and has no access. Message then says what keeps it.
+	// Deleting says that the cluster is being deleted and has no access.
+	// Message then says what keeps it.
 	Deleting  bool                   `json:"deleting,omitempty"`
 	Condition metav1.ConditionStatus `json:"condition,omitempty"`
 	Reason    string                 `json:"reason,omitempty"`
@@ -168,8 +173,9 @@ type AgentRequest struct {
 	Message string `json:"message,omitempty"`
 }
 
-// clustersOf returns the clusters of a hub, sorted by name. The caller may list ManagedClusters, ClusterRoles and
-// CertificateSigningRequests. The reader is no cache, since it reads page by page.
+// clustersOf returns the clusters of a hub, sorted by name. The caller may list
+// ManagedClusters, ClusterRoles and CertificateSigningRequests. The reader is
+// no cache, since it reads page by page.
 func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 	roles, err := rolesOf(ctx, c)
 	if err != nil {
@@ -272,7 +278,8 @@ func refusalsOf(ctx context.Context, c client.Reader, requests []*csr.Request) (
 	return newest, err
 }
 
-// lastSeen returns when the hub recorded an Event last. The recorder counts repetitions in a series.
+// lastSeen returns when the hub recorded an Event last. The recorder counts
+// repetitions in a series.
 func lastSeen(e *eventsv1.Event) *metav1.MicroTime {
 	if e.Series != nil {
 		return &e.Series.LastObservedTime

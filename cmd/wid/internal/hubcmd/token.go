@@ -29,7 +29,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// inviting are the flags of commands that print the command by which a cluster joins.
+// inviting are the flags of commands that print the command by which a cluster
+// joins.
 type inviting struct {
 	server              string
 	ttl                 time.Duration
@@ -38,7 +39,8 @@ type inviting struct {
 }
 
 func (i *inviting) bind(f *pflag.FlagSet) {
-	f.StringVar(&i.server, "hub-apiserver", "", "https URL under which clusters reach the hub's API server, if not that of the kubeconfig; wid hub token remembers that of wid hub init")
+	f.StringVar(&i.server, "hub-apiserver", "",
+		"https URL under which clusters reach the hub's API server, if not that of the kubeconfig; wid hub token remembers that of wid hub init")
 	f.DurationVar(&i.ttl, "token-ttl", 24*time.Hour, "lifetime of the bootstrap token")
 }
 
@@ -61,7 +63,8 @@ func newHubToken() *cobra.Command {
 	i.bind(cmd.Flags())
 	i.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	cmd.Flags().StringVar(&i.cluster, "cluster-name", "CLUSTER_NAME", "name of the cluster in the command")
-	cmd.Flags().StringVar(&i.agentImage, "agent-image", agentImage(buildinfo.Read().Version), "image of the agent in the command")
+	cmd.Flags().StringVar(&i.agentImage, "agent-image", agentImage(buildinfo.Read().Version),
+		"image of the agent in the command")
 	return s.Command(cmd, "the hub", func(ctx context.Context, cmd *cobra.Command) error {
 		if err := i.check(); err != nil {
 			return err
@@ -77,7 +80,8 @@ func newHubToken() *cobra.Command {
 	})
 }
 
-// remembered returns the flag --hub-apiserver, or else that of the last wid hub init.
+// remembered returns the flag --hub-apiserver, or else that of the last wid hub
+// init.
 func (i *inviting) remembered(running *appsv1.Deployment) string {
 	if i.server == "" && running != nil {
 		return running.Annotations[ocm.ServerAnnotation]
@@ -85,7 +89,8 @@ func (i *inviting) remembered(running *appsv1.Deployment) string {
 	return i.server
 }
 
-// Invitation is the output of wid hub token. Command holds the token, and words in capitals to fill in.
+// Invitation is the output of wid hub token. Command holds the token, and words
+// in capitals to fill in.
 type Invitation struct {
 	Command string   `json:"command"`
 	Token   string   `json:"token"`
@@ -94,8 +99,10 @@ type Invitation struct {
 	Pins    []string `json:"pins,omitempty"`
 }
 
-// invite creates a token, and prints the command that uses it. The auth types are those of the hub program that runs.
-func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side, c client.Client, config *rest.Config) error {
+// invite creates a token, and prints the command that uses it. The auth types
+// are those of the hub program that runs.
+func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side, c client.Client,
+	config *rest.Config) error {
 	running, program, err := install.Running(ctx, c, ocm.HubNamespace, ocm.HubDeployment)
 	if err != nil {
 		return err
@@ -112,13 +119,15 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side
 		cmd.PrintErrf("wid: warning: there is no Deployment %q, so the auth types of the hub are not known\n", hubProgram)
 	}
 	token, err := tokens.Manager{Client: c}.Create(ctx, bootstrap.TokenConfig{Description: "joins clusters to this hub",
-		Expires: time.Now().Add(i.ttl), Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}, Groups: []string{registration.BootstrapGroup}})
+		Expires: time.Now().Add(i.ttl), Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication},
+		Groups: []string{registration.BootstrapGroup}})
 	if err != nil {
 		return cli.AnswerOf(err, "create a bootstrap token")
 	}
 	cli.WarnOfLoopback(cmd, info.Server, "hub-apiserver")
 	published := &corev1.ConfigMap{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, published)
+	err = c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo},
+		published)
 	if apierrors.IsNotFound(err) {
 		cmd.PrintErrln("wid: warning: clusters cannot find the hub's CA, since it publishes no cluster-info: run",
 			hub.Kubectl("wid bootstrap publish"))
@@ -132,20 +141,21 @@ func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side
 	if len(pins) == 0 {
 		line += " --ca-file CA_FILE"
 	}
-	invitation.Command = fmt.Sprintf("%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", line, joinFlags(flagsIn(program.Args)),
-		shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
+	invitation.Command = fmt.Sprintf("%s%s --cluster-name %s --image %s --context CLUSTER_CONTEXT --apply", line,
+		joinFlags(flagsIn(program.Args)), shell.Word(i.cluster, "CLUSTER_NAME"), shell.Word(i.agentImage, "AGENT_IMAGE"))
 	if i.output != nil && i.output.Format != "text" {
 		return i.output.Print(cmd, invitation, nil)
 	}
 	return cli.Say(cmd, "\nUntil %s, join a cluster with\n\n%s", invitation.Expires, invitation.Command)
 }
 
-// joinFlags returns the flags of wid join that fit the flags of the hub program.
+// joinFlags returns the flags of wid join that fit the flags of the hub
+// program.
 func joinFlags(running map[string]string) (line string) {
 	types := strings.Split(running["--registration-auth"], ",")
 	if slices.Contains(types, registration.AuthTypeAWS) && !slices.Contains(types, registration.AuthTypeCSR) {
-		line = fmt.Sprintf(" --registration-auth %s --%s %s --%s MANAGED_CLUSTER_ARN", registration.AuthTypeAWS, install.HubARNFlag,
-			shell.Word(running["--"+install.HubARNFlag], "HUB_ARN"), install.ManagedARNFlag)
+		line = fmt.Sprintf(" --registration-auth %s --%s %s --%s MANAGED_CLUSTER_ARN", registration.AuthTypeAWS,
+			install.HubARNFlag, shell.Word(running["--"+install.HubARNFlag], "HUB_ARN"), install.ManagedARNFlag)
 	}
 	addOns := strings.Split(running["--addon-registration-auth"], ",")
 	for _, authType := range []string{registration.AuthTypeToken, registration.AuthTypeCSR} {
@@ -156,12 +166,14 @@ func joinFlags(running map[string]string) (line string) {
 	return line
 }
 
-// agentImage returns the image of the agent in the command that joins a cluster.
+// agentImage returns the image of the agent in the command that joins a
+// cluster.
 func agentImage(version string) string {
 	return cmp.Or(install.ReleaseImage(version, "wid-agent"), "AGENT_IMAGE")
 }
 
-// flagsIn returns the values of flags by "--name". Those of a repeated flag are a list.
+// flagsIn returns the values of flags by "--name". Those of a repeated flag are
+// a list.
 func flagsIn(args []string) map[string]string {
 	flags, name := map[string]string{}, ""
 	for _, arg := range args {
@@ -174,7 +186,8 @@ func flagsIn(args []string) map[string]string {
 	return flags
 }
 
-// changedFlags says which flags a hub program loses, or has with another value afterwards.
+// changedFlags says which flags a hub program loses, or has with another value
+// afterwards.
 func changedFlags(running, next map[string]string) (changes []string) {
 	for _, name := range slices.Sorted(maps.Keys(running)) {
 		before := strings.TrimSuffix(name+"="+running[name], "=")

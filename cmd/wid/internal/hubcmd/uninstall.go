@@ -15,10 +15,13 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// leaderLease is what the hub program has created beside the objects of clusters.
-const leaderLease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: " + ocm.HubNamespace + ", name: registration-hub}\n"
+// leaderLease is what the hub program has created beside the objects of
+// clusters.
+const leaderLease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: " + ocm.HubNamespace +
+	", name: registration-hub}\n"
 
-// uninstall removes what init applies with any flags. A hub of Open Cluster Management on the same cluster can go on.
+// uninstall removes what init applies with any flags. A hub of Open Cluster
+// Management on the same cluster can go on.
 func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 	if h.Apply {
 		return cli.Usagef("--uninstall and --apply exclude each other")
@@ -27,7 +30,9 @@ func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	printed, err := manifests.Hub(manifests.HubOptions{Image: "any", CleanupImage: "any", AuthTypes: []string{registration.AuthTypeCSR},
+	printed,
+		err := manifests.Hub(manifests.HubOptions{Image: "any", CleanupImage: "any",
+		AuthTypes:      []string{registration.AuthTypeCSR},
 		AddOnAuthTypes: []string{registration.AuthTypeToken}, OCMAgents: true, Relay: manifests.RelayConstrained})
 	if err != nil {
 		return err
@@ -39,7 +44,8 @@ func (h *hubInit) uninstall(ctx context.Context, cmd *cobra.Command) error {
 	return install.RemoveAll(ctx, cmd, c, slices.DeleteFunc(objects, isOCMsToo))
 }
 
-// isOCMsToo reports whether a hub of Open Cluster Management has the object under the same name, or clusters are stored in it.
+// isOCMsToo reports whether a hub of Open Cluster Management has the object
+// under the same name, or clusters are stored in it.
 func isOCMsToo(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "CustomResourceDefinition":
@@ -49,7 +55,8 @@ func isOCMsToo(o *unstructured.Unstructured) bool {
 	case "ServiceAccount":
 		return o.GetName() == ocm.HubServiceAccount
 	case "ClusterRole":
-		return o.GetName() == registration.ClusterRoleName("registration") || o.GetName() == registration.ClusterRoleName("work")
+		return o.GetName() == registration.ClusterRoleName("registration") ||
+			o.GetName() == registration.ClusterRoleName("work")
 	}
 	return false
 }

@@ -1,4 +1,5 @@
-// Package install holds what wid hub and wid join share: applied manifests, auth types and their flags.
+// Package install holds what wid hub and wid join share: applied manifests,
+// auth types and their flags.
 package install
 
 import (
@@ -44,9 +45,11 @@ type Installing struct {
 // Bind adds the flags.
 func (i *Installing) Bind(cmd *cobra.Command, program, waitsFor string) {
 	f := cmd.Flags()
-	f.StringVar(&i.Image, "image", ReleaseImage(buildinfo.Read().Version, program), "image whose entrypoint is "+program+"; a release of wid has a default")
+	f.StringVar(&i.Image, "image", ReleaseImage(buildinfo.Read().Version, program),
+		"image whose entrypoint is "+program+"; a release of wid has a default")
 	f.Int32Var(&i.replicas, "replicas", 2, "number of replicas; a Deployment that runs keeps its own without this flag")
-	f.StringSliceVar(&i.pullSecrets, "image-pull-secret", nil, "name of a Secret for the registry of the image; may be repeated; a Deployment that runs keeps its own without this flag, and loses them with "+cli.None)
+	f.StringSliceVar(&i.pullSecrets, "image-pull-secret", nil,
+		"name of a Secret for the registry of the image; may be repeated; a Deployment that runs keeps its own without this flag, and loses them with "+cli.None)
 	f.BoolVar(&i.Apply, "apply", false, "apply the manifests to the cluster of the kubeconfig, instead of printing them")
 	f.BoolVar(&i.Wait, "wait", false, "with --apply: wait until "+waitsFor)
 	f.BoolVar(&i.force, "force-conflicts", false, "with --apply: overwrite what others have changed of the same objects")
@@ -56,7 +59,8 @@ func (i *Installing) Bind(cmd *cobra.Command, program, waitsFor string) {
 func (i *Installing) Check() error {
 	switch {
 	case strings.TrimSpace(i.Image) == "":
-		return cli.Usagef("name an image with --image, as registry.example/program:v1: only a release of wid has a default, and this is version %s", buildinfo.Read().Version)
+		return cli.Usagef(
+			"name an image with --image, as registry.example/program:v1: only a release of wid has a default, and this is version %s", buildinfo.Read().Version)
 	case i.replicas < 0:
 		return cli.Usagef("--replicas is 0 or more, not %d", i.replicas)
 	case !i.Apply && (i.Wait || i.force):
@@ -78,12 +82,15 @@ func ReleaseImage(version, program string) string {
 // what the Deployment has that runs. It is nil for a new one.
 func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (replicas *int32, pullSecrets []string) {
 	i.asked = nil
-	for flag, field := range map[string]string{"replicas": ".spec.replicas", "image": `.spec.template.spec.containers[name="` + ocm.Container + `"].image`} {
+	for flag, field := range map[string]string{"replicas": ".spec.replicas",
+		"image": `.spec.template.spec.containers[name="` + ocm.Container + `"].image`} {
 		if cmd.Flags().Changed(flag) {
 			i.asked = append(i.asked, field)
 		}
 	}
-	replicas, pullSecrets = &i.replicas, slices.DeleteFunc(slices.Clone(i.pullSecrets), func(name string) bool { return name == cli.None })
+	replicas, pullSecrets = &i.replicas, slices.DeleteFunc(slices.Clone(i.pullSecrets), func(name string) bool {
+		return name == cli.None
+	})
 	if !cmd.Flags().Changed("replicas") {
 		replicas = nil
 		if running != nil {
@@ -98,8 +105,10 @@ func (i *Installing) Replicas(cmd *cobra.Command, running *appsv1.Deployment) (r
 	return replicas, pullSecrets
 }
 
-// Running returns a Deployment and the container of its program. The Deployment is nil if there is none.
-func Running(ctx context.Context, c client.Client, namespace, name string) (d *appsv1.Deployment, program corev1.Container, err error) {
+// Running returns a Deployment and the container of its program. The Deployment
+// is nil if there is none.
+func Running(ctx context.Context, c client.Client, namespace,
+	name string) (d *appsv1.Deployment, program corev1.Container, err error) {
 	d = &appsv1.Deployment{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d)
 	if apierrors.IsNotFound(err) {
@@ -113,26 +122,32 @@ func Running(ctx context.Context, c client.Client, namespace, name string) (d *a
 	return d, program, cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", namespace+"/"+name))
 }
 
-// Install applies the manifests of a Deployment, and waits for it with --wait. k leads the reader to the cluster.
-func (i *Installing) Install(ctx context.Context, cmd *cobra.Command, k cli.KubeFile, c client.Client, printed, namespace, name string) error {
+// Install applies the manifests of a Deployment, and waits for it with --wait.
+// k leads the reader to the cluster.
+func (i *Installing) Install(ctx context.Context, cmd *cobra.Command, k cli.KubeFile, c client.Client, printed,
+	namespace, name string) error {
 	if err := i.ApplyAll(ctx, cmd, c, printed); err != nil || !i.Wait {
 		return err
 	}
 	return awaitDeployment(ctx, cmd, k, c, namespace, name)
 }
 
-// awaitDeployment waits until all replicas of the last generation run, and no other.
-func awaitDeployment(ctx context.Context, cmd *cobra.Command, k cli.KubeFile, c client.Client, namespace, name string) error {
+// awaitDeployment waits until all replicas of the last generation run, and no
+// other.
+func awaitDeployment(ctx context.Context, cmd *cobra.Command, k cli.KubeFile, c client.Client, namespace,
+	name string) error {
 	return cli.Await(ctx, cmd, func() (string, error) {
 		d := &appsv1.Deployment{}
 		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
 			return "", cli.AnswerOf(err, fmt.Sprintf("read Deployment %q", namespace+"/"+name))
 		}
 		want, s := *d.Spec.Replicas, d.Status
-		if s.ObservedGeneration >= d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want {
+		if s.ObservedGeneration >= d.Generation && s.Replicas == want && s.UpdatedReplicas == want &&
+			s.AvailableReplicas == want {
 			return "", nil
 		}
-		return fmt.Sprintf("for all replicas of Deployment %q to be available: %s shows why they are not", namespace+"/"+name, k.Kubectl("kubectl -n "+namespace+" describe pods")), nil
+		return fmt.Sprintf("for all replicas of Deployment %q to be available: %s shows why they are not", namespace+"/"+name,
+			k.Kubectl("kubectl -n "+namespace+" describe pods")), nil
 	})
 }
 
@@ -173,8 +188,10 @@ func (i *Installing) ApplyAll(ctx context.Context, cmd *cobra.Command, c client.
 	return nil
 }
 
-// apply takes a field from another writer if the user has asked for that field, or forces conflicts.
-func (i *Installing) apply(ctx context.Context, c client.Client, object *unstructured.Unstructured, opts ...client.ApplyOption) error {
+// apply takes a field from another writer if the user has asked for that field,
+// or forces conflicts.
+func (i *Installing) apply(ctx context.Context, c client.Client, object *unstructured.Unstructured,
+	opts ...client.ApplyOption) error {
 	opts = append(opts, fieldOwner)
 	apply := func(opts ...client.ApplyOption) error {
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), opts...)
@@ -189,7 +206,8 @@ func (i *Installing) apply(ctx context.Context, c client.Client, object *unstruc
 	return err
 }
 
-// askedForAll reports whether a conflict is about fields alone that the user has asked for.
+// askedForAll reports whether a conflict is about fields alone that the user
+// has asked for.
 func (i *Installing) askedForAll(conflict error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(conflict, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
@@ -205,8 +223,9 @@ func isDefinition(object *unstructured.Unstructured) bool {
 }
 
 func conflictOf(object *unstructured.Unstructured, err error) error {
-	return &auth.Error{Reason: auth.ErrDenied, Err: err, Operation: "apply " + nameOf(object), Message: cli.OneLine(err.Error()),
-		Remedy: "check the other writer, and pass --force-conflicts to overwrite its changes"}
+	return &auth.Error{Reason: auth.ErrDenied, Err: err, Operation: "apply " + nameOf(object),
+		Message: cli.OneLine(err.Error()),
+		Remedy:  "check the other writer, and pass --force-conflicts to overwrite its changes"}
 }
 
 // keepPodSecurity leaves out the label of a namespace that something else has
@@ -217,14 +236,17 @@ func keepPodSecurity(ctx context.Context, c client.Client, object *unstructured.
 	}
 	namespace := &corev1.Namespace{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(object), namespace)
-	ours := slices.ContainsFunc(namespace.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == string(fieldOwner) })
+	ours := slices.ContainsFunc(namespace.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == string(fieldOwner)
+	})
 	if err == nil && !ours {
 		object.SetLabels(nil)
 	}
 	return cli.AnswerOf(client.IgnoreNotFound(err), "read "+nameOf(object))
 }
 
-// RemoveAll deletes the objects of manifests, the last one first. Those that are gone are fine.
+// RemoveAll deletes the objects of manifests, the last one first. Those that
+// are gone are fine.
 func RemoveAll(ctx context.Context, cmd *cobra.Command, c client.Client, objects []*unstructured.Unstructured) error {
 	for i := len(objects) - 1; i >= 0; i-- {
 		err := c.Delete(ctx, objects[i], client.PropagationPolicy("Background"))
@@ -252,7 +274,8 @@ func nameOf(object client.Object) string {
 // CheckAuthTypes checks --registration-auth.
 func CheckAuthTypes(authTypes ...string) error {
 	if slices.Contains(authTypes, registration.AuthTypeToken) {
-		return cli.Usagef("--registration-auth: token registers add-ons only: use --addon-registration-auth=token in wid hub init, --%s=token in wid join", AddOnAuthFlag)
+		return cli.Usagef(
+			"--registration-auth: token registers add-ons only: use --addon-registration-auth=token in wid hub init, --%s=token in wid join", AddOnAuthFlag)
 	}
 	return checkKnown("registration-auth", authTypes, registration.AuthTypeAWS, registration.AuthTypeCSR)
 }
@@ -263,7 +286,8 @@ const (
 	AddOnSecondsFlag = "addon-token-expiration-seconds"
 )
 
-// CheckAddOns checks auth types of add-ons that a flag names, and the lifetime of tokens.
+// CheckAddOns checks auth types of add-ons that a flag names, and the lifetime
+// of tokens.
 func CheckAddOns(flag string, seconds int64, authTypes ...string) error {
 	if _, err := token.New(token.Options{ExpirationSeconds: seconds}); err != nil {
 		return cli.Usagef("--%s: %v", AddOnSecondsFlag, err)
@@ -299,14 +323,16 @@ func (a *ClusterARNs) BindManaged(f *pflag.FlagSet) {
 	f.StringVar(&a.Managed, ManagedARNFlag, "", "ARN of the managed cluster, for auth type "+registration.AuthTypeAWS)
 }
 
-// Check checks the ARN of the hub. Both ARNs are refused without the auth type that needs them.
+// Check checks the ARN of the hub. Both ARNs are refused without the auth type
+// that needs them.
 func (a *ClusterARNs) Check(authTypes ...string) error {
 	if slices.Contains(authTypes, registration.AuthTypeAWS) {
 		_, err := ParseARN(HubARNFlag, a.Hub)
 		return err
 	}
 	if a.Hub != "" || a.Managed != "" {
-		return cli.Usagef("the ARNs of clusters are for --registration-auth=%s: pass that, or leave them out", registration.AuthTypeAWS)
+		return cli.Usagef("the ARNs of clusters are for --registration-auth=%s: pass that, or leave them out",
+			registration.AuthTypeAWS)
 	}
 	return nil
 }
@@ -314,7 +340,9 @@ func (a *ClusterARNs) Check(authTypes ...string) error {
 // ParseARN parses the value of a flag.
 func ParseARN(flag, value string) (awsirsa.ClusterARN, error) {
 	if value == "" {
-		return awsirsa.ClusterARN{}, cli.Usagef("--%s is missing: pass the ARN of that cluster, as arn:aws:eks:eu-central-1:123456789012:cluster/name", flag)
+		return awsirsa.ClusterARN{},
+			cli.Usagef("--%s is missing: pass the ARN of that cluster, as arn:aws:eks:eu-central-1:123456789012:cluster/name",
+				flag)
 	}
 	arn, err := awsirsa.ParseClusterARN(value)
 	if err != nil {
@@ -338,9 +366,11 @@ func (a *ClusterARNs) Driver() (registration.Driver, error) {
 	return driver, nil
 }
 
-// connectToEKS reaches the hub as its role for this cluster, by the login that AWS SDKs find.
+// connectToEKS reaches the hub as its role for this cluster, by the login that
+// AWS SDKs find.
 func connectToEKS(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
-	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+	return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster),
+		auth.WithClusterAddress(hub.Server),
 		auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
 }
 
@@ -352,7 +382,8 @@ func IsEKS(server string) bool {
 		return false
 	}
 	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cn")
-	return strings.HasSuffix(host, ".eks.amazonaws.com") || strings.Contains(host, ".eks-cluster.") && strings.HasSuffix(host, ".api.aws")
+	return strings.HasSuffix(host, ".eks.amazonaws.com") ||
+		strings.Contains(host, ".eks-cluster.") && strings.HasSuffix(host, ".api.aws")
 }
 
 // CheckHub refuses auth types that the hub cannot serve. Only the address of
@@ -361,12 +392,15 @@ func CheckHub(cmd *cobra.Command, authTypes []string, server string) error {
 	csr, aws := slices.Contains(authTypes, registration.AuthTypeCSR), slices.Contains(authTypes, registration.AuthTypeAWS)
 	switch {
 	case csr && IsEKS(server):
-		return cli.Usagef("--registration-auth: the hub %q is on EKS: the auth type %q needs a hub that signs client certificates, and EKS signs none: use %q alone, or another hub",
+		return cli.Usagef(
+			"--registration-auth: the hub %q is on EKS: the auth type %q needs a hub that signs client certificates, and EKS signs none: use %q alone, or another hub",
 			server, registration.AuthTypeCSR, registration.AuthTypeAWS)
 	case csr && aws:
-		cmd.PrintErrln("wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
+		cmd.PrintErrln(
+			"wid: warning: the API server of this hub needs an authentication webhook for tokens of AWS that reads aws-auth, such as aws-iam-authenticator: wid cannot see whether it has one")
 	case aws && !IsEKS(server):
-		cmd.PrintErrf("wid: warning: the hub %q has no address of EKS: the auth type %q alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with %q\n",
+		cmd.PrintErrf(
+			"wid: warning: the hub %q has no address of EKS: the auth type %q alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with %q\n",
 			server, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	}
 	return nil
@@ -375,7 +409,8 @@ func CheckHub(cmd *cobra.Command, authTypes []string, server string) error {
 // CheckManaged warns of a cluster that cannot join with the auth type.
 func CheckManaged(cmd *cobra.Command, authType, server string) {
 	if authType == registration.AuthTypeAWS && !IsEKS(server) {
-		cmd.PrintErrf("wid: warning: the managed cluster %q has no address of EKS: the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here\n",
+		cmd.PrintErrf(
+			"wid: warning: the managed cluster %q has no address of EKS: the auth type %q needs a managed cluster on EKS, since its ARN names it and IAM trusts its ServiceAccounts: use %q here\n",
 			server, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	}
 }

@@ -42,11 +42,13 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 	for name, row := range map[string]struct {
 		manager string // of the namespace that exists
 		want    string
-	}{"a new namespace": {"", "restricted"}, "our own": {"wid", "restricted"}, "of Open Cluster Management": {"cluster-manager", ""}} {
+	}{"a new namespace": {"", "restricted"}, "our own": {"wid", "restricted"},
+		"of Open Cluster Management": {"cluster-manager", ""}} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithReturnManagedFields().Build()
 			if row.manager != "" {
-				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubNamespace, Labels: map[string]string{"a": "b"}}}
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ocm.HubNamespace,
+					Labels: map[string]string{"a": "b"}}}
 				if err := c.Create(t.Context(), namespace, client.FieldOwner(row.manager)); err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +64,8 @@ func TestPodSecurityIsOfOurNamespacesOnly(t *testing.T) {
 	}
 }
 
-// What an address proves is refused, with the reason. What it does not prove is a warning.
+// What an address proves is refused, with the reason. What it does not prove is
+// a warning.
 func TestSupportMatrixIsEnforced(t *testing.T) {
 	const onEKS, elsewhere = "https://ab.gr7.eu-central-1.eks.amazonaws.com", "https://hub.example:6443"
 	hub := func(server string, authTypes ...string) func(*cobra.Command) error {
@@ -75,14 +78,17 @@ func TestSupportMatrixIsEnforced(t *testing.T) {
 		check          func(*cobra.Command) error
 		refuses, warns string
 	}{
-		"csr on EKS":                             {hub(onEKS, "csr"), "EKS signs none", ""},
-		"csr elsewhere":                          {hub(elsewhere, "csr"), "", ""},
-		"aws-irsa on EKS":                        {hub(onEKS, "aws-irsa"), "", ""},
-		"aws-irsa alone elsewhere":               {hub(elsewhere, "aws-irsa"), "", `alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with "csr"`},
-		"both on EKS":                            {hub(onEKS, "csr", "aws-irsa"), "EKS signs none", ""},
-		"both elsewhere":                         {hub(elsewhere, "csr", "aws-irsa"), "", "needs an authentication webhook for tokens of AWS"},
-		"managed cluster on EKS":                 {managed(onEKS, "aws-irsa"), "", ""},
-		"managed cluster elsewhere":              {managed(elsewhere, "aws-irsa"), "", "needs a managed cluster on EKS, since its ARN names it"},
+		"csr on EKS":      {hub(onEKS, "csr"), "EKS signs none", ""},
+		"csr elsewhere":   {hub(elsewhere, "csr"), "", ""},
+		"aws-irsa on EKS": {hub(onEKS, "aws-irsa"), "", ""},
+		"aws-irsa alone elsewhere": {hub(elsewhere, "aws-irsa"), "",
+			`alone needs a hub on EKS, which checks tokens of AWS itself: on other hubs use it together with "csr"`},
+		"both on EKS": {hub(onEKS, "csr", "aws-irsa"), "EKS signs none", ""},
+		"both elsewhere": {hub(elsewhere, "csr", "aws-irsa"), "",
+			"needs an authentication webhook for tokens of AWS"},
+		"managed cluster on EKS": {managed(onEKS, "aws-irsa"), "", ""},
+		"managed cluster elsewhere": {managed(elsewhere, "aws-irsa"), "",
+			"needs a managed cluster on EKS, since its ARN names it"},
 		"managed cluster elsewhere that has csr": {managed(elsewhere, "csr"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,12 +126,14 @@ func TestIsEKS(t *testing.T) {
 // The command of a wait that ends names the cluster.
 func TestAwaitDeploymentNamesTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))}}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		cmd := &cobra.Command{}
 		cmd.SetErr(&bytes.Buffer{})
-		err := awaitDeployment(ctx, cmd, cli.KubeFile{Context: "hub"}, fake.NewClientBuilder().WithObjects(d).Build(), "a", "b")
+		err := awaitDeployment(ctx, cmd, cli.KubeFile{Context: "hub"}, fake.NewClientBuilder().WithObjects(d).Build(),
+			"a", "b")
 		if err == nil || !strings.Contains(err.Error(), "kubectl --context hub -n a describe pods") {
 			t.Errorf("it says %v", err)
 		}

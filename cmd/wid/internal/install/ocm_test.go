@@ -22,11 +22,13 @@ func deploymentOf(namespace, app string, replicas *int32) *appsv1.Deployment {
 }
 
 func podOf(namespace, app string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-" + app + "-0", Labels: map[string]string{"app": app}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a-" + app + "-0",
+		Labels: map[string]string{"app": app}}}
 }
 
-// Programs that have stopped, or that others run under the same label, do not count. A Pod that still ends does: its operator
-// scales up again what was stopped before.
+// Programs that have stopped, or that others run under the same label, do not
+// count. A Pod that still ends does: its operator scales up again what was
+// stopped before.
 func TestCheckOCM(t *testing.T) {
 	const operators, agents = "open-cluster-management", "open-cluster-management-agent"
 	none := int32(0)
@@ -43,20 +45,23 @@ func TestCheckOCM(t *testing.T) {
 		"nothing": {},
 		"operator first": {[]client.Object{deploymentOf(agents, "agent", nil), deploymentOf(operators, "operator", nil)},
 			[]string{scale(operators, "operator"), wait(operators, "operator"), scale(agents, "agent"), wait(agents, "agent")}},
-		"stopped":    {[]client.Object{deploymentOf(agents, "agent", &none)}, nil},
-		"still ends": {[]client.Object{deploymentOf(operators, "operator", &none), podOf(operators, "operator")}, []string{wait(operators, "operator")}},
-		"elsewhere":  {[]client.Object{deploymentOf("team-a", "agent", nil), podOf("team-a", "operator")}, nil},
-		"another":    {[]client.Object{deploymentOf(agents, "other", nil), podOf(agents, "other")}, nil},
+		"stopped": {[]client.Object{deploymentOf(agents, "agent", &none)}, nil},
+		"still ends": {[]client.Object{deploymentOf(operators, "operator", &none), podOf(operators, "operator")},
+			[]string{wait(operators, "operator")}},
+		"elsewhere": {[]client.Object{deploymentOf("team-a", "agent", nil), podOf("team-a", "operator")}, nil},
+		"another":   {[]client.Object{deploymentOf(agents, "other", nil), podOf(agents, "other")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd, stderr := &cobra.Command{Use: "install"}, &bytes.Buffer{}
 			cmd.SetErr(stderr)
-			err := install.CheckOCM(t.Context(), cmd, fake.NewClientBuilder().WithObjects(row.objects...).Build(), func(s string) string { return s },
+			err := install.CheckOCM(t.Context(), cmd, fake.NewClientBuilder().WithObjects(row.objects...).Build(),
+				func(s string) string { return s },
 				install.OCMProgram{Namespace: operators, App: "operator"}, install.OCMProgram{Namespace: agents, App: "agent"})
 			if (err != nil) != (len(row.want) > 0) || stderr.Len() > 0 {
 				t.Fatalf("got %v, %s", err, stderr)
 			}
-			if err != nil && !strings.HasSuffix(err.Error(), "\n  "+strings.Join(row.want, "\n  ")) && !strings.Contains(err.Error(), "\n  "+strings.Join(row.want, "\n  ")+"\n") {
+			if err != nil && !strings.HasSuffix(err.Error(), "\n  "+strings.Join(row.want, "\n  ")) &&
+				!strings.Contains(err.Error(), "\n  "+strings.Join(row.want, "\n  ")+"\n") {
 				t.Errorf("got %v, want %q", err, row.want)
 			}
 		})

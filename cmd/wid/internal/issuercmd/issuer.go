@@ -25,7 +25,8 @@ import (
 
 // NewIssuer returns wid issuer.
 func NewIssuer() *cobra.Command {
-	return cli.Group("issuer", "Public keys of a cluster's ServiceAccount tokens, for clouds", newCheck(), newPublish(), newTrust())
+	return cli.Group("issuer", "Public keys of a cluster's ServiceAccount tokens, for clouds", newCheck(), newPublish(),
+		newTrust())
 }
 
 const ofCluster = "the cluster whose tokens clouds verify"
@@ -38,14 +39,18 @@ type source struct {
 }
 
 func (s *source) addTo(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.issuer, "issuer", "", "issuer, as tokens name it; that of a new token of the cluster otherwise")
+	cmd.Flags().StringVar(&s.issuer, "issuer", "",
+		"issuer, as tokens name it; that of a new token of the cluster otherwise")
 }
 
-// addTokensTo adds the ServiceAccount whose tokens only show what the API server issues, and the lifetime of others.
+// addTokensTo adds the ServiceAccount whose tokens only show what the API
+// server issues, and the lifetime of others.
 func (s *source) addTokensTo(cmd *cobra.Command) {
 	s.addTo(cmd)
-	cmd.Flags().DurationVar(&s.maxLifetime, "max-token-lifetime", 0, "lifetime of the longest token, as --service-account-max-token-expiration of the API server; else 24h, or what was published with")
-	cmd.Flags().StringVar(&s.serviceAccount, "service-account", "default/default", "the ServiceAccount to request a test token of, namespace/name")
+	cmd.Flags().DurationVar(&s.maxLifetime, "max-token-lifetime", 0,
+		"lifetime of the longest token, as --service-account-max-token-expiration of the API server; else 24h, or what was published with")
+	cmd.Flags().StringVar(&s.serviceAccount, "service-account", "default/default",
+		"the ServiceAccount to request a test token of, namespace/name")
 	cli.Rare(cmd.Flags(), "service-account")
 }
 
@@ -75,15 +80,19 @@ func (s *source) findIssuer(ctx context.Context) (string, error) {
 	defer stop()
 	found, err := v.IssuerOfTokens(ctx)
 	if ctx.Err() != nil {
-		return "", cli.Problem(auth.ErrUnavailable, "check the API server's address and the network, or name the issuer with --issuer", "the API server issued no token within %s", findTimeout)
+		return "", cli.Problem(auth.ErrUnavailable,
+			"check the API server's address and the network, or name the issuer with --issuer",
+			"the API server issued no token within %s", findTimeout)
 	}
 	if err != nil && !errors.As(err, new(*auth.Error)) {
-		err = cli.Problem(auth.ErrMisconfigured, "name it with --issuer, or use a user who may create tokens", "%s", cli.OneLine(err.Error()))
+		err = cli.Problem(auth.ErrMisconfigured, "name it with --issuer, or use a user who may create tokens", "%s",
+			cli.OneLine(err.Error()))
 	}
 	return found, err
 }
 
-// Outside is how a cloud reaches the issuer, for tests before DNS and certificates are public.
+// Outside is how a cloud reaches the issuer, for tests before DNS and
+// certificates are public.
 type Outside struct {
 	resolve []string
 	caFile  string
@@ -91,20 +100,24 @@ type Outside struct {
 
 // AddTo adds --resolve and --ca-file.
 func (o *Outside) AddTo(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&o.resolve, "resolve", nil, "connect to this address for a host, HOST:PORT:ADDRESS, before DNS leads there")
-	cmd.Flags().StringVar(&o.caFile, "ca-file", "", "file with the CA of the issuer's server, for tests; clouds want a public one")
+	cmd.Flags().StringArrayVar(&o.resolve, "resolve", nil,
+		"connect to this address for a host, HOST:PORT:ADDRESS, before DNS leads there")
+	cmd.Flags().StringVar(&o.caFile, "ca-file", "",
+		"file with the CA of the issuer's server, for tests; clouds want a public one")
 	cli.Rare(cmd.Flags(), "resolve", "ca-file")
 }
 
 // IsSet reports whether a flag was given.
 func (o *Outside) IsSet() bool { return len(o.resolve) > 0 || o.caFile != "" }
 
-// Client returns a client for the issuer's documents, or a mistake in the flags.
+// Client returns a client for the issuer's documents, or a mistake in the
+// flags.
 func (o *Outside) Client() (*http.Client, error) {
 	addresses := map[string]string{}
 	for _, entry := range o.resolve {
 		parts := strings.SplitN(entry, ":", 3)
-		if len(parts) != 3 || slices.Contains(parts, "") || strings.Contains(parts[2], ":") && net.ParseIP(strings.Trim(parts[2], "[]")) == nil {
+		if len(parts) != 3 || slices.Contains(parts, "") ||
+			strings.Contains(parts[2], ":") && net.ParseIP(strings.Trim(parts[2], "[]")) == nil {
 			return nil, cli.Usagef("--resolve is HOST:PORT:ADDRESS, where ADDRESS has no port, not %.300q", entry)
 		}
 		addresses[parts[0]+":"+parts[1]] = net.JoinHostPort(strings.Trim(parts[2], "[]"), parts[1])
@@ -135,7 +148,8 @@ func (o *Outside) Client() (*http.Client, error) {
 	}), nil
 }
 
-// answerOf classifies an error of issuer. Its own texts hold the remedy, those of networks and API servers do not.
+// answerOf classifies an error of issuer. Its own texts hold the remedy, those
+// of networks and API servers do not.
 func answerOf(err error, operation string) error {
 	var network net.Error
 	var status apierrors.APIStatus
@@ -165,8 +179,10 @@ func newCheck() *cobra.Command {
 			"  wid issuer check --to gcp://projects/123456789012/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1",
 	}
 	c.output = cli.OutputFlag(cmd, "text", "json", "yaml")
-	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", "file with a token that clouds shall accept, such as one of a former issuer; a new token otherwise")
-	cmd.Flags().StringVar(&c.store.url, "to", "", "the Google pool provider whose keys to verify; no other store, since clouds read those at the issuer")
+	cmd.Flags().StringVar(&c.tokenFile, "token-file", "",
+		"file with a token that clouds shall accept, such as one of a former issuer; a new token otherwise")
+	cmd.Flags().StringVar(&c.store.url, "to", "",
+		"the Google pool provider whose keys to verify; no other store, since clouds read those at the issuer")
 	c.addTokensTo(cmd)
 	c.AddTo(cmd)
 	return c.Command(cmd, ofCluster, c.run)
@@ -232,7 +248,8 @@ func (c *check) addUploaded(ctx context.Context, v *issuer.Verification) error {
 	return answerOf(err, "read the uploaded keys")
 }
 
-// textOf lists the checks. A failed one shows the wrong line, the right one and a remedy.
+// textOf lists the checks. A failed one shows the wrong line, the right one and
+// a remedy.
 func textOf(checks []issuer.Check) string {
 	var b strings.Builder
 	unsigned := false
@@ -262,18 +279,20 @@ func textOf(checks []issuer.Check) string {
 	return b.String()
 }
 
-// commandFor returns the command of this program that corrects a failure, "" if none does. It has none that removes a
-// key: a former key leaves by itself, and removing it earlier ends tokens that are valid.
+// commandFor returns the command of this program that corrects a failure, "" if
+// none does. It has none that removes a key: a former key leaves by itself, and
+// removing it earlier ends tokens that are valid.
 func commandFor(check issuer.CheckName) string {
 	switch check {
-	case issuer.CheckDiscoveryPublic, issuer.CheckDiscoveryDocument, issuer.CheckDiscoveryIssuer, issuer.CheckKeysPublic, issuer.CheckKeySet, issuer.CheckKeysOfCluster,
-		issuer.CheckSigningKey, issuer.CheckSignature:
+	case issuer.CheckDiscoveryPublic, issuer.CheckDiscoveryDocument, issuer.CheckDiscoveryIssuer, issuer.CheckKeysPublic,
+		issuer.CheckKeySet, issuer.CheckKeysOfCluster, issuer.CheckSigningKey, issuer.CheckSignature:
 		return "wid issuer publish --to STORE"
 	}
 	return ""
 }
 
-// verdictOf returns the error of failed checks. An issuer that does not answer may answer later.
+// verdictOf returns the error of failed checks. An issuer that does not answer
+// may answer later.
 func verdictOf(checks []issuer.Check) error {
 	failed := issuer.Failed(checks)
 	if len(failed) == 0 {
@@ -287,5 +306,6 @@ func verdictOf(checks []issuer.Check) error {
 			reason = auth.ErrUnavailable
 		}
 	}
-	return cli.Problem(reason, "see the lines above", "clouds cannot verify every token of the cluster: %s failed", strings.Join(names, ", "))
+	return cli.Problem(reason, "see the lines above", "clouds cannot verify every token of the cluster: %s failed",
+		strings.Join(names, ", "))
 }

@@ -15,7 +15,8 @@ import (
 func run(ctx context.Context, t *testing.T, args ...string) error {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	content := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}]}`
+	content :=
+		`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}]}`
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,9 @@ func run(ctx context.Context, t *testing.T, args ...string) error {
 
 // An address may be a name, or one of IPv6 with and without brackets.
 func TestResolve(t *testing.T) {
-	if _, err := (&Outside{resolve: []string{"i.example:443:[2001:db8::1]", "i.example:443:2001:db8::1", "i.example:443:front.example"}}).Client(); err != nil {
+	if _,
+		err := (&Outside{resolve: []string{"i.example:443:[2001:db8::1]", "i.example:443:2001:db8::1",
+		"i.example:443:front.example"}}).Client(); err != nil {
 		t.Error(err)
 	}
 }

@@ -46,13 +46,18 @@ func newPublish() *cobra.Command {
 			"  wid issuer publish --to 'azblob://account/$web/cluster-1' --remove-key KID",
 	}
 	p.output = cli.OutputFlag(cmd, "text", "json", "yaml")
-	cmd.Flags().StringVar(&p.store.url, "to", "", "where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
-	cmd.Flags().StringVar(&p.store.owner, "bucket-owner", "", "with s3://: account that owns the bucket; S3 refuses another owner's")
-	cmd.Flags().StringVar(&p.store.region, "region", "", "with s3://: region of the bucket; that of the environment otherwise")
+	cmd.Flags().StringVar(&p.store.url, "to", "",
+		"where the issuer is served from: file:///DIR, s3://BUCKET/PREFIX, azblob://ACCOUNT/CONTAINER/PREFIX, or gcp:// with the name of a pool provider; required")
+	cmd.Flags().StringVar(&p.store.owner, "bucket-owner", "",
+		"with s3://: account that owns the bucket; S3 refuses another owner's")
+	cmd.Flags().StringVar(&p.store.region, "region", "",
+		"with s3://: region of the bucket; that of the environment otherwise")
 	cmd.Flags().StringVar(&p.store.endpoint, "endpoint", "", "with s3://: https URL of a compatible service")
 	cli.Rare(cmd.Flags(), "endpoint")
-	cmd.Flags().BoolVar(&p.watch, "watch", false, "publish every minute until the program is interrupted; it logs changes and failures")
-	cmd.Flags().StringVar(&p.removeKey, "remove-key", "", "ID of a leaked key to unpublish at once, and for ever; with gcp:// until the next publication")
+	cmd.Flags().BoolVar(&p.watch, "watch", false,
+		"publish every minute until the program is interrupted; it logs changes and failures")
+	cmd.Flags().StringVar(&p.removeKey, "remove-key", "",
+		"ID of a leaked key to unpublish at once, and for ever; with gcp:// until the next publication")
 	p.addTokensTo(cmd)
 	cmd = p.Command(cmd, ofCluster, p.once)
 	limited := cmd.RunE
@@ -109,10 +114,12 @@ func (p *publish) warningsOf(ctx context.Context, s issuer.Store) (warnings []st
 		return nil
 	}
 	if strings.HasPrefix(p.store.url, "gcp://") {
-		warnings = append(warnings, "Google keeps no record, so a running publisher and the API servers bring the key back: stop the one, take the key from the others")
+		warnings = append(warnings,
+			"Google keeps no record, so a running publisher and the API servers bring the key back: stop the one, take the key from the others")
 	}
 	if content, _, err := s.Read(ctx, issuer.KeysFile); err == nil && !bytes.Contains(content, []byte(`"kid"`)) {
-		warnings = append(warnings, "no key is published now, so clouds accept no token: let the API servers sign with another key")
+		warnings = append(warnings,
+			"no key is published now, so clouds accept no token: let the API servers sign with another key")
 	}
 	return warnings
 }
@@ -153,7 +160,8 @@ func (p *published) say(w io.Writer) error {
 	add("added key %q", p.Added)
 	add("removed key %q", p.Removed)
 	for _, id := range slices.Sorted(maps.Keys(p.Leaving)) {
-		lines = append(lines, fmt.Sprintf("key %q leaves at %s unless an API server shows it again", id, p.Leaving[id].UTC().Format(time.RFC3339)))
+		lines = append(lines, fmt.Sprintf("key %q leaves at %s unless an API server shows it again", id,
+			p.Leaving[id].UTC().Format(time.RFC3339)))
 	}
 	add("warning: %s", p.Warnings)
 	_, err := fmt.Fprintf(w, "%s\nissuer %s\n", strings.Join(lines, "\n"), p.Issuer)

@@ -41,10 +41,12 @@ func newTrust() *cobra.Command {
 type trustOf func(t *trust) (document any, script []string, err error)
 
 func newTrustOf(t *trust, cloud, long, example string, of trustOf) *cobra.Command {
-	cmd := &cobra.Command{Use: strings.Fields(example)[3], Short: "Print the commands for " + cloud, Long: long + " Nothing is applied.", Example: "  " + example}
+	cmd := &cobra.Command{Use: strings.Fields(example)[3], Short: "Print the commands for " + cloud,
+		Long: long + " Nothing is applied.", Example: "  " + example}
 	t.output = cli.OutputFlag(cmd, "text", "json", "yaml")
 	t.addTo(cmd)
-	cmd.Flags().StringVar(&t.serviceAccount, "service-account", "", "the ServiceAccount to trust, namespace/name; required")
+	cmd.Flags().StringVar(&t.serviceAccount, "service-account", "",
+		"the ServiceAccount to trust, namespace/name; required")
 	return t.Command(cmd, ofCluster, func(ctx context.Context, cmd *cobra.Command) (err error) {
 		if err := t.parseSubject(); err != nil {
 			return err
@@ -127,7 +129,8 @@ func (t *trust) annotate(key, word string) string {
 	if t.account.Name == "" {
 		return "# The controller's own role has no ServiceAccount: its program names the identity, " + key + "=" + word
 	}
-	return t.Kubectl(fmt.Sprintf("kubectl annotate serviceaccount -n %s %s --overwrite %s=%s", shell.Word(t.account.Namespace, "NAMESPACE"), shell.Word(t.account.Name, "NAME"), key, word))
+	return t.Kubectl(fmt.Sprintf("kubectl annotate serviceaccount -n %s %s --overwrite %s=%s",
+		shell.Word(t.account.Namespace, "NAMESPACE"), shell.Word(t.account.Name, "NAME"), key, word))
 }
 
 // written returns the command that writes a document to a file. All of it is
@@ -137,12 +140,14 @@ func written(file string, document any) (string, error) {
 	return "cat > " + file + " <<'EOF'\n" + string(content) + "\nEOF", err
 }
 
-// unless returns the command that creates what check, which prints nothing, does not find.
+// unless returns the command that creates what check, which prints nothing,
+// does not find.
 func unless(check, create string) string { return "{ " + check + "; } >/dev/null 2>&1 ||\n  " + create }
 
 func newTrustAWS() *cobra.Command {
 	role := ""
-	cmd := newTrustOf(&trust{}, "AWS", "Print the commands that create the IAM OIDC provider, without a thumbprint since AWS trusts public CAs, and a role for the ServiceAccount.",
+	cmd := newTrustOf(&trust{}, "AWS",
+		"Print the commands that create the IAM OIDC provider, without a thumbprint since AWS trusts public CAs, and a role for the ServiceAccount.",
 		"wid issuer trust aws --service-account tenant-a/app --role arn:aws:iam::123456789012:role/tenant-a",
 		func(t *trust) (any, []string, error) { return t.aws(role) })
 	cmd.Flags().StringVar(&role, "role", "", "ARN of the IAM role to create; required")
@@ -172,7 +177,8 @@ func (t *trust) aws(role string) (document any, script []string, err error) {
 	name := shell.Word(arn.Name, "ROLE")
 	return policy, append(script, "# The provider serves each ServiceAccount of the issuer in the account.",
 		unless("aws iam get-open-id-connect-provider --open-id-connect-provider-arn "+shell.Word(provider, "PROVIDER_ARN"),
-			"aws iam create-open-id-connect-provider --url "+shell.Word(t.issuer, "ISSUER")+" --client-id-list "+aws.DefaultAudience), file,
+			"aws iam create-open-id-connect-provider --url "+shell.Word(t.issuer, "ISSUER")+" --client-id-list "+
+				aws.DefaultAudience), file,
 		"# A role that exists with another policy stays as it is, and stops this script.",
 		unless("aws iam get-role --role-name "+name+" --query Role.AssumeRolePolicyDocument --output json |\n"+
 			"  jq -ne --slurpfile want trust-policy.json '[inputs] == $want'",
@@ -183,7 +189,8 @@ func (t *trust) aws(role string) (document any, script []string, err error) {
 func newTrustAzure() *cobra.Command {
 	client := ""
 	t := &trust{}
-	cmd := newTrustOf(t, "Azure", "Print the commands that add a federated credential for the ServiceAccount to an application. Entra accepts tokens with RS256 alone.",
+	cmd := newTrustOf(t, "Azure",
+		"Print the commands that add a federated credential for the ServiceAccount to an application. Entra accepts tokens with RS256 alone.",
 		"wid issuer trust azure --service-account tenant-a/app --client-id 11111111-2222-4333-8444-555555555555",
 		func(t *trust) (any, []string, error) {
 			if client == "" {
@@ -215,13 +222,17 @@ func newTrustGCP() *cobra.Command {
 	name, email := "", ""
 	uploaded := false
 	t := &trust{}
-	cmd := newTrustOf(t, "Google Cloud", "Print the commands that create the provider of a workload identity pool, and let the ServiceAccount act as a Google service account.",
+	cmd := newTrustOf(t, "Google Cloud",
+		"Print the commands that create the provider of a workload identity pool, and let the ServiceAccount act as a Google service account.",
 		"wid issuer trust gcp --service-account tenant-a/app --provider projects/123456789012/locations/global/workloadIdentityPools/cluster-1/providers/cluster-1",
 		func(t *trust) (any, []string, error) { return t.gcp(name, email, uploaded) })
 	t.addRoleTo(cmd)
-	cmd.Flags().StringVar(&name, "provider", "", "name of the provider to create, in a pool for this cluster alone: projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER; required")
-	cmd.Flags().StringVar(&email, "google-service-account", "", "Google service account to act as; none if the ServiceAccount itself has roles")
-	cmd.Flags().BoolVar(&uploaded, "upload-keys", false, "upload the keys, for an issuer without a public address; wid issuer publish --to gcp://… keeps them current")
+	cmd.Flags().StringVar(&name, "provider", "",
+		"name of the provider to create, in a pool for this cluster alone: projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER; required")
+	cmd.Flags().StringVar(&email, "google-service-account", "",
+		"Google service account to act as; none if the ServiceAccount itself has roles")
+	cmd.Flags().BoolVar(&uploaded, "upload-keys", false,
+		"upload the keys, for an issuer without a public address; wid issuer publish --to gcp://… keeps them current")
 	return cmd
 }
 
@@ -231,28 +242,35 @@ func (t *trust) gcp(name, email string, uploaded bool) (document any, script []s
 		return nil, nil, cli.Usagef("--provider %.300q: %v", name, err)
 	}
 	audience := "//iam.googleapis.com/" + p.Name
-	member := "principal://iam.googleapis.com/projects/" + p.ProjectNumber + "/locations/global/workloadIdentityPools/" + p.Pool + "/subject/" + t.subject()
+	member := "principal://iam.googleapis.com/projects/" + p.ProjectNumber + "/locations/global/workloadIdentityPools/" +
+		p.Pool + "/subject/" + t.subject()
 	where, keys := " --project "+p.ProjectNumber+" --location global", ""
-	document = map[string]any{"issuer": t.issuer, "allowedAudiences": []string{audience}, "attributeMapping": map[string]string{"google.subject": "assertion.sub"}, "member": member}
+	document = map[string]any{"issuer": t.issuer, "allowedAudiences": []string{audience},
+		"attributeMapping": map[string]string{"google.subject": "assertion.sub"}, "member": member}
 	if uploaded && t.role != "" {
 		return nil, nil, cli.Usagef("--upload-keys is for the keys of a cluster; those of an AWS account are public")
 	}
-	script = append(t.roleScript(), "# Use a pool for each cluster. The member below names the pool, not the provider: to it, clusters that share the pool are one.")
+	script = append(t.roleScript(),
+		"# Use a pool for each cluster. The member below names the pool, not the provider: to it, clusters that share the pool are one.")
 	if uploaded {
 		if _, _, err := t.Config(); err != nil {
 			return nil, nil, err
 		}
-		script, keys = append(script, t.Kubectl("kubectl get --raw /openid/v1/jwks")+" > jwks.json"), " --jwk-json-path jwks.json"
+		script, keys = append(script, t.Kubectl("kubectl get --raw /openid/v1/jwks")+" > jwks.json"),
+			" --jwk-json-path jwks.json"
 	}
 	of, issuer := p.Provider+where+" --workload-identity-pool "+p.Pool, shell.Word(t.issuer, "ISSUER")
-	script = append(script, "# If the pool exists without this provider, it may be another cluster's: this script stops. Choose another pool.",
-		unless(`test "$(gcloud iam workload-identity-pools providers describe `+of+` --format 'value(oidc.issuerUri)')" = `+issuer,
+	script = append(script,
+		"# If the pool exists without this provider, it may be another cluster's: this script stops. Choose another pool.",
+		unless(`test "$(gcloud iam workload-identity-pools providers describe `+of+
+			` --format 'value(oidc.issuerUri)')" = `+issuer,
 			"(set -e; gcloud iam workload-identity-pools create "+p.Pool+where+"\n"+
 				"  gcloud iam workload-identity-pools providers create-oidc "+of+" --issuer-uri "+issuer+
 				" --allowed-audiences "+audience+" --attribute-mapping google.subject=assertion.sub"+keys+")"))
 	if email != "" {
 		word := shell.Word(email, "EMAIL")
-		script = append(script, "gcloud iam service-accounts add-iam-policy-binding "+word+" --role roles/iam.workloadIdentityUser --member "+shell.Word(member, "MEMBER"),
+		script = append(script, "gcloud iam service-accounts add-iam-policy-binding "+word+
+			" --role roles/iam.workloadIdentityUser --member "+shell.Word(member, "MEMBER"),
 			t.annotate(gcp.ServiceAccountAnnotation, word))
 	}
 	script = append(script, t.annotate(gcp.WorkloadIdentityProviderAnnotation, p.Name))

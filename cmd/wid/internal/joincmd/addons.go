@@ -18,8 +18,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// addOnAuth keeps the auth type of the add-ons that the cluster's agent has registered, also that of Open Cluster Management. Another one
-// would end their tokens. A cluster without acceptance or without a credential has none.
+// addOnAuth keeps the auth type of the add-ons that the cluster's agent has
+// registered, also that of Open Cluster Management. Another one would end their
+// tokens. A cluster without acceptance or without a credential has none.
 func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.Client) error {
 	if !j.accepted || j.options.AddOnAuthType == registration.AuthTypeToken {
 		return nil
@@ -32,8 +33,9 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 	return j.keepAddOnAuth(cmd, names, err)
 }
 
-// addOns returns the names of the cluster's add-ons by auth type. It asks the hub that this command has verified, whatever address the
-// Secret holds, with the credential of the Secret.
+// addOns returns the names of the cluster's add-ons by auth type. It asks the
+// hub that this command has verified, whatever address the Secret holds, with
+// the credential of the Secret.
 func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]string, error) {
 	user, err := kubeconfig.User(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
@@ -42,7 +44,8 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 	if user, err = kubeconfig.Inline(user, secret.Data); err != nil {
 		return nil, err
 	}
-	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server, CertificateAuthorityData: j.options.Hub.CAData}}
+	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server,
+		CertificateAuthorityData: j.options.Hub.CAData}}
 	c, err := cli.NewClient(hub.Config(user))
 	if err != nil {
 		return nil, err
@@ -65,7 +68,8 @@ func addOnsOf(ctx context.Context, hub client.Client, cluster string) (map[strin
 	}, client.InNamespace(cluster))
 }
 
-// authTypeOf returns csr for an add-on whose agent declares nothing, as older agents do.
+// authTypeOf returns csr for an add-on whose agent declares nothing, as older
+// agents do.
 func authTypeOf(s addon.Status) string {
 	for _, item := range s.Items {
 		if item.Type == ocm.KubeClient && item.Driver == registration.AuthTypeToken {
@@ -75,24 +79,31 @@ func authTypeOf(s addon.Status) string {
 	return registration.AuthTypeCSR
 }
 
-// keepAddOnAuth sets the auth type that all add-ons have. The flag decides instead, and is required where that is not known.
+// keepAddOnAuth sets the auth type that all add-ons have. The flag decides
+// instead, and is required where that is not known.
 func (j *join) keepAddOnAuth(cmd *cobra.Command, names map[string][]string, err error) error {
 	const flag = "--" + install.AddOnAuthFlag
 	tokens := names[registration.AuthTypeToken]
 	switch {
 	case cmd.Flags().Changed(install.AddOnAuthFlag):
 		if err != nil {
-			cmd.PrintErrf("wid: warning: it is not known whether add-ons of cluster %q have tokens, which end without %s=%s: %s\n", j.options.Cluster, flag,
+			cmd.PrintErrf(
+				"wid: warning: it is not known whether add-ons of cluster %q have tokens, which end without %s=%s: %s\n",
+				j.options.Cluster, flag,
 				registration.AuthTypeToken, cli.OneLine(kubeerror.Message(err)))
 		} else if len(tokens) > 0 {
-			cmd.PrintErrf("wid: warning: the tokens of these add-ons end, since %s is not %s: %q\n", flag, registration.AuthTypeToken, tokens)
+			cmd.PrintErrf("wid: warning: the tokens of these add-ons end, since %s is not %s: %q\n", flag,
+				registration.AuthTypeToken, tokens)
 		}
 		return nil
 	case err != nil:
-		return cli.Usagef("pass %s, %s or %s, as the agent before had it: the add-ons of cluster %q on the hub cannot be read with Secret %q: %s", flag,
-			registration.AuthTypeCSR, registration.AuthTypeToken, j.options.Cluster, ocm.HubKubeconfigSecret, cli.OneLine(kubeerror.Message(err)))
+		return cli.Usagef(
+			"pass %s, %s or %s, as the agent before had it: the add-ons of cluster %q on the hub cannot be read with Secret %q: %s", flag,
+			registration.AuthTypeCSR, registration.AuthTypeToken, j.options.Cluster, ocm.HubKubeconfigSecret,
+			cli.OneLine(kubeerror.Message(err)))
 	case len(names) > 1:
-		return cli.Usagef("pass %s: the add-ons of cluster %q have several auth types, and one agent has one. With %s these get a new credential: %q. With %s these: %q", flag,
+		return cli.Usagef(
+			"pass %s: the add-ons of cluster %q have several auth types, and one agent has one. With %s these get a new credential: %q. With %s these: %q", flag,
 			j.options.Cluster, registration.AuthTypeToken, names[registration.AuthTypeCSR], registration.AuthTypeCSR, tokens)
 	}
 	for j.options.AddOnAuthType = range names {

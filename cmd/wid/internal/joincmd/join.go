@@ -57,16 +57,20 @@ func NewJoin() *cobra.Command {
 	j.Bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.options.Cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
-	f.StringVar(&j.options.AuthType, "registration-auth", registration.AuthTypeCSR, "auth type to register with, csr or "+registration.AuthTypeAWS)
+	f.StringVar(&j.options.AuthType, "registration-auth", registration.AuthTypeCSR,
+		"auth type to register with, csr or "+registration.AuthTypeAWS)
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
 	j.arns.BindHub(f)
 	j.arns.BindManaged(f)
-	f.StringVar(&j.options.AddOnAuthType, install.AddOnAuthFlag, "", "auth type by which add-ons reach the hub's API server, csr or token; without it that of the add-ons that an agent has registered, or else no rights to store their credentials")
+	f.StringVar(&j.options.AddOnAuthType, install.AddOnAuthFlag, "",
+		"auth type by which add-ons reach the hub's API server, csr or token; without it that of the add-ons that an agent has registered, or else no rights to store their credentials")
 	cli.Offer(cmd, install.AddOnAuthFlag, registration.AuthTypeCSR, registration.AuthTypeToken)
-	f.Int64Var(&j.options.AddOnTokenSeconds, install.AddOnSecondsFlag, 0, "lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
+	f.Int64Var(&j.options.AddOnTokenSeconds, install.AddOnSecondsFlag, 0,
+		"lifetime of add-on tokens that the auth type token asks for, in seconds; 0 for one year")
 	f.StringVar(&j.server, "hub-apiserver", "", "https URL of the hub's API server")
 	f.StringVar(&j.token, "hub-token", "", "credential for the first contact, - for standard input")
-	f.StringSliceVar(&j.pins, "ca-cert-hash", nil, "pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
+	f.StringSliceVar(&j.pins, "ca-cert-hash", nil,
+		"pin of the hub's CA, sha256:<hex>, if the token is a bootstrap token; may be repeated")
 	f.StringVar(&j.caFile, "ca-file", "", "PEM file with the hub's CA, instead of --ca-cert-hash")
 	f.BoolVar(&j.reveal, "reveal", false, "print the manifests to a terminal too, with the credential")
 	cli.Rare(f, "force-conflicts", install.AddOnAuthFlag, install.AddOnSecondsFlag, "replicas", "image-pull-secret")
@@ -123,7 +127,8 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 	case !j.Wait && j.accepted && joined != nil:
 		return cli.Say(cmd, "\nThe cluster is already accepted")
 	case !j.Wait && j.accepted:
-		return cli.Say(cmd, "\nThe cluster is already accepted. If its new agent gets no certificate, run: wid hub accept --clusters %s --context HUB", j.options.Cluster)
+		return cli.Say(cmd,
+			"\nThe cluster is already accepted. If its new agent gets no certificate, run: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	case !j.Wait:
 		return cli.Say(cmd, "\nNow accept the cluster: wid hub accept --clusters %s --context HUB", j.options.Cluster)
 	}
@@ -132,11 +137,14 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		if err != nil || joined != nil {
 			return "", err
 		}
-		return fmt.Sprintf("for the hub to let cluster %q in: wid hub accept --clusters %s --context HUB lets it in, and %s shows why not", j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+agent.DefaultNamespace+" get events")), nil
+		return fmt.Sprintf(
+			"for the hub to let cluster %q in: wid hub accept --clusters %s --context HUB lets it in, and %s shows why not",
+			j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+agent.DefaultNamespace+" get events")), nil
 	})
 }
 
-// ocmPrograms write the Secret that the agent writes. In Singleton mode one program is both agents of Open Cluster Management.
+// ocmPrograms write the Secret that the agent writes. In Singleton mode one
+// program is both agents of Open Cluster Management.
 var ocmPrograms = []install.OCMProgram{
 	{Namespace: "open-cluster-management", App: "klusterlet"},
 	{Namespace: agent.DefaultNamespace, App: "klusterlet-registration-agent"},
@@ -149,7 +157,8 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 		return err
 	}
 	if !j.Apply && !j.reveal && cli.IsTerminal(cmd.OutOrStdout()) {
-		return cli.Usagef("the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
+		return cli.Usagef(
+			"the manifests hold the credential of --hub-token: print them to a file or a pipe, or pass --apply or --reveal")
 	}
 	return nil
 }
@@ -186,11 +195,13 @@ func (j *join) checkHub(cmd *cobra.Command) error {
 	case j.server == "":
 		return cli.Usagef("name the hub's API server with --hub-apiserver, as https://hub.example:6443")
 	case j.token == "":
-		return cli.Usagef("pass a bootstrap token, or the token of a ServiceAccount of the hub, with --hub-token; - reads it from standard input")
+		return cli.Usagef(
+			"pass a bootstrap token, or the token of a ServiceAccount of the hub, with --hub-token; - reads it from standard input")
 	case len(j.pins) > 0 && j.caFile != "":
 		return cli.Usagef("--ca-cert-hash and --ca-file exclude each other")
 	case len(j.pins) == 0 && j.caFile == "":
-		return cli.Usagef("pin the hub's CA with --ca-cert-hash, if --hub-token is a bootstrap token, or pass the CA with --ca-file")
+		return cli.Usagef(
+			"pin the hub's CA with --ca-cert-hash, if --hub-token is a bootstrap token, or pass the CA with --ca-file")
 	}
 	if _, err := (&bootstrap.ClusterInfo{Server: j.server}).Encode(); err != nil {
 		return cli.Usagef("--hub-apiserver: %v", err)
@@ -201,14 +212,16 @@ func (j *join) checkHub(cmd *cobra.Command) error {
 	return nil
 }
 
-// manifests hold the credential. They keep what a Deployment that runs has of its own.
+// manifests hold the credential. They keep what a Deployment that runs has of
+// its own.
 func (j *join) manifests(cmd *cobra.Command, running *appsv1.Deployment) (string, error) {
 	j.options.Replicas, j.options.ImagePullSecrets = j.Replicas(cmd, running)
 	j.options.Image, j.options.HubARN, j.options.ManagedARN = j.Image, j.arns.Hub, j.arns.Managed
 	return manifests.Agent(j.options)
 }
 
-// reachHub finds the hub and the credential for the first contact, and tries it.
+// reachHub finds the hub and the credential for the first contact, and tries
+// it.
 func (j *join) reachHub(ctx context.Context, cmd *cobra.Command) error {
 	token, err := j.readToken(ctx, cmd)
 	if err != nil {
@@ -220,9 +233,11 @@ func (j *join) reachHub(ctx context.Context, cmd *cobra.Command) error {
 	case notBootstrap != nil && notJWT != nil:
 		return cli.Usagef("--hub-token is neither a bootstrap token, <id>.<secret>, nor the token of a ServiceAccount")
 	case notBootstrap != nil && j.caFile == "":
-		return cli.Usagef("--hub-token is the token of a ServiceAccount, which finds no CA: pass the hub's CA with --ca-file instead of --ca-cert-hash")
+		return cli.Usagef(
+			"--hub-token is the token of a ServiceAccount, which finds no CA: pass the hub's CA with --ca-file instead of --ca-cert-hash")
 	case notJWT == nil && !claims.Expiry.IsZero() && !claims.Expiry.After(time.Now()):
-		return cli.Usagef("the token of --hub-token expired at %s: create another one on the hub", claims.Expiry.UTC().Format(time.RFC3339))
+		return cli.Usagef("the token of --hub-token expired at %s: create another one on the hub",
+			claims.Expiry.UTC().Format(time.RFC3339))
 	}
 	info := &bootstrap.ClusterInfo{Server: strings.TrimRight(j.server, "/")}
 	if j.caFile != "" {
@@ -278,8 +293,8 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 	if err != nil {
 		return nil, cli.Usagef("--ca-cert-hash: %v", err)
 	}
-	info, err := cli.Discover(ctx, cmd, []string{j.server}, token, tokenPatience, bootstrap.WithPins(pins), bootstrap.WithTimeout(j.Timeout),
-		bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
+	info, err := cli.Discover(ctx, cmd, []string{j.server}, token, tokenPatience, bootstrap.WithPins(pins),
+		bootstrap.WithTimeout(j.Timeout), bootstrap.WithFinalCauses(bootstrap.CauseAnonymousForbidden))
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +303,8 @@ func (j *join) discover(ctx context.Context, cmd *cobra.Command, token bootstrap
 
 // try reads the ManagedCluster, as the agent will.
 func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token string) error {
-	config := &rest.Config{Host: info.Server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: info.CAData}}
+	config := &rest.Config{Host: info.Server, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: info.CAData}}
 	hub, err := cli.NewClient(config)
 	if err != nil {
 		return err
@@ -302,13 +318,16 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 		j.absent = true
 		return nil
 	case apierrors.IsForbidden(err):
-		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err, Message: cli.OneLine(kubeerror.Message(err, token)),
-			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init", ocm.BootstrapRole)}
+		return &auth.Error{Reason: auth.ErrDenied, Operation: operation, Err: err,
+			Message: cli.OneLine(kubeerror.Message(err, token)),
+			Remedy: fmt.Sprintf("bind that user to ClusterRole %q on the hub, or use a token of wid hub init",
+				ocm.BootstrapRole)}
 	}
 	return cli.AnswerOf(err, operation)
 }
 
-// joined returns the Secret with the agent's own credential for this hub, nil if there is none.
+// joined returns the Secret with the agent's own credential for this hub, nil
+// if there is none.
 func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret, error) {
 	secret, err := agentSecret(ctx, local, j.options.Cluster)
 	if err != nil {
@@ -326,17 +345,22 @@ func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret,
 	return nil, nil //nolint:nilnil // see above
 }
 
-// forget deletes the agent's credential for a ManagedCluster that the hub no longer has. The agent would wait with it for ever, since the hub
-// refuses it like that of a cluster that is not accepted.
+// forget deletes the agent's credential for a ManagedCluster that the hub no
+// longer has. The agent would wait with it for ever, since the hub refuses it
+// like that of a cluster that is not accepted.
 func (j *join) forget(ctx context.Context, cmd *cobra.Command, local client.Client, secret *corev1.Secret) error {
-	if err := local.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
+	if err := local.Delete(ctx, secret,
+		client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
 		return cli.AnswerOf(err, "delete the credential of a deleted ManagedCluster")
 	}
-	return cli.Say(cmd, "The hub has no ManagedCluster %q: its agent's credential in Secret %q is deleted, so that the agent registers again", j.options.Cluster, secret.Name)
+	return cli.Say(cmd,
+		"The hub has no ManagedCluster %q: its agent's credential in Secret %q is deleted, so that the agent registers again",
+		j.options.Cluster, secret.Name)
 }
 
-// upgrade applies the manifests again to a cluster that has an agent. The agent keeps its flags, apart from those of the command, its
-// credential and its bootstrap Secret. So neither a token nor the address of the hub is needed.
+// upgrade applies the manifests again to a cluster that has an agent. The agent
+// keeps its flags, apart from those of the command, its credential and its
+// bootstrap Secret. So neither a token nor the address of the hub is needed.
 func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.Check(); err != nil {
 		return err
@@ -350,7 +374,8 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if running == nil {
-		return cli.Usagef("there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
+		return cli.Usagef(
+			"there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
 	}
 	for _, arg := range program.Args {
 		if strings.Contains(arg, "$(") {
@@ -377,13 +402,16 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, agent.DefaultNamespace, ocm.AgentName); err != nil {
 		return err
 	}
-	return cli.Say(cmd, "\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,
+	return cli.Say(cmd,
+		"\nThe agent of cluster %q has the image %.300q, before %.300q. Its flags: %.1000s. Its credential and its bootstrap Secret stay", j.options.Cluster,
 		j.Image, program.Image, cli.OneLine(strings.Join(j.options.Args(), " ")))
 }
 
-// take sets the flags of the command that the user left out to those of the agent that runs, and returns the other ones of the agent.
+// take sets the flags of the command that the user left out to those of the
+// agent that runs, and returns the other ones of the agent.
 func (j *join) take(cmd *cobra.Command, args []string) (others []string, err error) {
-	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag, install.AddOnAuthFlag, install.AddOnSecondsFlag}
+	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag,
+		install.AddOnAuthFlag, install.AddOnSecondsFlag}
 	for _, arg := range joinValues(args) {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		switch {

@@ -63,7 +63,8 @@ func NewUnjoin() *cobra.Command {
 	})
 }
 
-// leave removes the agent without a word to the hub. The namespace and the Secrets stay for another agent.
+// leave removes the agent without a word to the hub. The namespace and the
+// Secrets stay for another agent.
 func leave(ctx context.Context, cmd *cobra.Command, local client.Client, name string, more bool) error {
 	if more {
 		return cli.Usagef("--keep-cluster excludes --purge and --force: it removes less")
@@ -82,8 +83,10 @@ func leave(ctx context.Context, cmd *cobra.Command, local client.Client, name st
 
 var errNoCredential = errors.New("the agent has no credential of its own yet")
 
-// withdraw informs the hub. An agent without access there only causes a warning.
-func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *install.ClusterARNs, force bool) error {
+// withdraw informs the hub. An agent without access there only causes a
+// warning.
+func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name string, arns *install.ClusterARNs,
+	force bool) error {
 	secret, err := agentSecret(ctx, local, name)
 	if err != nil {
 		return err
@@ -94,23 +97,28 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	}
 	switch {
 	case errors.Is(err, errNoCredential) || errors.Is(err, agent.ErrNotJoined) || apierrors.IsForbidden(err) || force:
-		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name, cli.OneLine(err.Error()))
+		cmd.PrintErrf("wid: warning: the hub was not informed; run there: wid hub deny --clusters %s (%s)\n", name,
+			cli.OneLine(err.Error()))
 		return nil
 	case errors.As(err, new(*cli.UsageError)):
 		return err
 	}
-	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name), Message: cli.OneLine(kubeerror.Message(err)),
-		Remedy: "correct that, or pass --force to remove the agent without informing the hub"}
+	e := &auth.Error{Reason: auth.ErrUnavailable, Err: err, Operation: fmt.Sprintf("withdraw cluster %q", name),
+		Message: cli.OneLine(kubeerror.Message(err)),
+		Remedy:  "correct that, or pass --force to remove the agent without informing the hub"}
 	if apierrors.IsUnauthorized(err) {
 		e.Message = "the hub does not know the agent's credential: it has expired, or the hub has another CA now"
-		e.Remedy = fmt.Sprintf("run on the hub: wid hub deny --clusters %s; and then pass --force here, which removes the agent without informing the hub", name)
+		e.Remedy = fmt.Sprintf(
+			"run on the hub: wid hub deny --clusters %s; and then pass --force here, which removes the agent without informing the hub", name)
 	}
 	return e
 }
 
-// withdrawWith withdraws the cluster at the hub with the credential in the Secret, by the driver that made it. The driver for certificates also
-// serves those that are unknown here, as long as their kubeconfig runs no program.
-func withdrawWith(ctx context.Context, local client.Client, name string, secret *corev1.Secret, arns *install.ClusterARNs) error {
+// withdrawWith withdraws the cluster at the hub with the credential in the
+// Secret, by the driver that made it. The driver for certificates also serves
+// those that are unknown here, as long as their kubeconfig runs no program.
+func withdrawWith(ctx context.Context, local client.Client, name string, secret *corev1.Secret,
+	arns *install.ClusterARNs) error {
 	if len(secret.Data[registration.SecretKeyKubeconfig]) == 0 {
 		return errNoCredential
 	}
@@ -128,8 +136,8 @@ func withdrawWith(ctx context.Context, local client.Client, name string, secret 
 	return withdrawing.Unjoin(ctx)
 }
 
-// removeAgent removes the Deployment and the bootstrap Secret first, without which nothing recreates the agent's own Secret and those of
-// add-ons.
+// removeAgent removes the Deployment and the bootstrap Secret first, without
+// which nothing recreates the agent's own Secret and those of add-ons.
 func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
@@ -137,7 +145,8 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	err := local.List(ctx, secrets, client.MatchingLabels{ocm.AddOnClusterLabel: name}, client.HasLabels{addon.NameLabel})
 	switch {
 	case apierrors.IsForbidden(err):
-		cmd.PrintErrf("wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
+		cmd.PrintErrf(
+			"wid: warning: the Secrets of add-ons stay, since you may not list Secrets of all namespaces: delete those with the label %s=%s\n",
 			ocm.AddOnClusterLabel, name)
 	case err != nil:
 		return cli.AnswerOf(err, "list the Secrets of add-ons")
@@ -153,7 +162,8 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	return install.RemoveAll(ctx, cmd, local, append(objects, installed...))
 }
 
-// agentSecret reads the agent's Secret, empty if there is none. It refuses that of another cluster name.
+// agentSecret reads the agent's Secret, empty if there is none. It refuses that
+// of another cluster name.
 func agentSecret(ctx context.Context, local client.Client, cluster string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}
@@ -162,7 +172,8 @@ func agentSecret(ctx context.Context, local client.Client, cluster string) (*cor
 	}
 	if name := string(secret.Data[ocm.SecretKeyClusterName]); name != "" && name != cluster {
 		return secret, cli.Problem(auth.ErrMisconfigured,
-			fmt.Sprintf("use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name),
+			fmt.Sprintf(
+				"use that name with --cluster-name, or another cluster with --context; wid unjoin --cluster-name %.100q ends that registration", name),
 			"this cluster is registered as %.100q, not as %q", name, cluster)
 	}
 	return secret, nil

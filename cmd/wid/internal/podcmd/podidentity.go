@@ -43,7 +43,8 @@ func newTrustPolicy() *cobra.Command {
 	p.output = cli.OutputFlag(cmd, "json", "yaml")
 	f.StringVar(&p.serverRole, "server-role", "", "ARN of the server's own role; required")
 	f.StringVar(&p.cluster, "cluster", "", "value of --cluster of the server; required")
-	f.StringVarP(&p.namespace, "namespace", "n", "", "namespace of the IAMBinding; that of the kubeconfig's context otherwise")
+	f.StringVarP(&p.namespace, "namespace", "n", "",
+		"namespace of the IAMBinding; that of the kubeconfig's context otherwise")
 	return p.Command(cmd, "the cluster with the IAMBinding", p.run)
 }
 
@@ -80,7 +81,9 @@ func (p *trustPolicy) read(ctx context.Context, name string) (*v1alpha1.IAMBindi
 	b, key := &v1alpha1.IAMBinding{}, client.ObjectKey{Namespace: cmp.Or(p.namespace, namespace), Name: name}
 	err = c.Get(ctx, key, b)
 	if meta.IsNoMatchError(err) {
-		return nil, cli.Problem(auth.ErrMisconfigured, "install the IAM credentials provider there, or pick another cluster with --context", "the cluster has no IAMBindings")
+		return nil, cli.Problem(auth.ErrMisconfigured,
+			"install the IAM credentials provider there, or pick another cluster with --context",
+			"the cluster has no IAMBindings")
 	}
 	return b, cli.AnswerOf(err, fmt.Sprintf("read IAMBinding %q", key))
 }

@@ -29,7 +29,8 @@ func (e *examination) caller(ctx context.Context) string {
 	return review.Status.UserInfo.Username
 }
 
-// asAdministrator keeps the login that lacks a right out of the commands that grant it.
+// asAdministrator keeps the login that lacks a right out of the commands that
+// grant it.
 const asAdministrator = "kubectl --kubeconfig ADMIN_KUBECONFIG create "
 
 // subjectFlag names a user as kubectl create rolebinding expects it.
@@ -65,7 +66,8 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	if p, ok := e.Provider.(provider.TokenLifetimeProvider); ok && lifetime == 0 {
 		lifetime, _ = p.GetTokenLifetime(sa, opts) // the exchange reports a malformed one
 	}
-	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: cmp.Or(lifetime, time.Hour), BoundObject: opts.BoundObject}
+	request := auth.TokenRequest{Client: e.Client, ServiceAccount: sa, Lifetime: cmp.Or(lifetime, time.Hour),
+		BoundObject: opts.BoundObject}
 	raw, _, err := request.Token(ctx, audiences)
 	if err != nil {
 		return e.refusedToken(ctx, err)
@@ -74,7 +76,8 @@ func (e *examination) requestToken(ctx context.Context, sa *corev1.ServiceAccoun
 	return doctor.Passed("The API server creates tokens of %s.", client.ObjectKeyFromObject(sa))
 }
 
-// refusedToken checks a TokenRequest that failed. A pod needs no right to it: the kubelet creates its tokens.
+// refusedToken checks a TokenRequest that failed. A pod needs no right to it:
+// the kubelet creates its tokens.
 func (e *examination) refusedToken(ctx context.Context, err error) doctor.Finding {
 	f := e.refusal("The API server", err)
 	key := e.key()
@@ -82,21 +85,26 @@ func (e *examination) refusedToken(ctx context.Context, err error) doctor.Findin
 		return f
 	}
 	if e.Pod.Name != "" || e.caller(ctx) == subjectPrefix+key.Namespace+":"+key.Name {
-		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"), shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
-		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where), "You may not create tokens of %s.", key)
+		where := fmt.Sprintf("kubectl exec -n %s %s -- wid doctor --provider %s", shell.Word(e.Pod.Namespace, "NAMESPACE"),
+			shell.Word(e.Pod.Name, "POD_NAME"), e.Provider.GetName())
+		return doctor.Unclear(doctor.Do("The pod gets its token from the kubelet. Examine it in the pod:", where),
+			"You may not create tokens of %s.", key)
 	}
 	return e.missingRight(ctx, "You may not create tokens of %s.", key)
 }
 
-// missingRight is the finding of a right that the exchange needs. One Role has all of them, so that the next run finds no other.
+// missingRight is the finding of a right that the exchange needs. One Role has
+// all of them, so that the next run finds no other.
 func (e *examination) missingRight(ctx context.Context, format string, args ...any) doctor.Finding {
 	q, user := e.query(), e.caller(ctx)
 	if e.RESTConfig != nil && apiserver.CheckVerified(e.RESTConfig) != nil {
 		user = "" // another host may have answered, with a user of its own
 	}
-	f := doctor.Failed(cause.RightMissing, doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:", asAdministrator+
-		q.Fill("role wid-token -n NAMESPACE --verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=SERVICE_ACCOUNT"),
-		asAdministrator+q.Fill("rolebinding wid-token -n NAMESPACE --role=wid-token ")+subjectFlag(user)), format, args...)
+	f := doctor.Failed(cause.RightMissing,
+		doctor.Do("As an administrator: grant the rights to the identity that creates its tokens:", asAdministrator+
+			q.Fill(
+				"role wid-token -n NAMESPACE --verb=get,create --resource=serviceaccounts,serviceaccounts/token --resource-name=SERVICE_ACCOUNT"),
+			asAdministrator+q.Fill("rolebinding wid-token -n NAMESPACE --role=wid-token ")+subjectFlag(user)), format, args...)
 	f.StatusCode = http.StatusForbidden
 	return f
 }

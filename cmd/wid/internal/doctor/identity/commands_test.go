@@ -14,8 +14,9 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
-// cloudCommands are the subcommands that the doctor prints, with their flags as documented by AWS, Azure and Google Cloud. A ! marks a
-// required flag, an argument stands for itself.
+// cloudCommands are the subcommands that the doctor prints, with their flags as
+// documented by AWS, Azure and Google Cloud. A ! marks a required flag, an
+// argument stands for itself.
 var cloudCommands = map[string]string{
 	"aws sts get-caller-identity":                              "--query --output",
 	"aws sso login":                                            "--profile",
@@ -45,7 +46,8 @@ var cloudCommands = map[string]string{
 	"jq":                                                       "ARGUMENT",
 }
 
-// argv runs a command in a shell whose programs record how they were called. Programs of a pipe come in the order of their names.
+// argv runs a command in a shell whose programs record how they were called.
+// Programs of a pipe come in the order of their names.
 func argv(t *testing.T, command string) (calls [][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +73,8 @@ func argv(t *testing.T, command string) (calls [][]string) {
 	return calls
 }
 
-// flagsOf separates words before the first flag, flags with their values, and other arguments.
+// flagsOf separates words before the first flag, flags with their values, and
+// other arguments.
 func flagsOf(args []string) (flags map[string]string, arguments []string) {
 	flags = map[string]string{}
 	for i := 0; i < len(args); i++ {
@@ -134,8 +137,9 @@ func remediesOfClasses(t *testing.T) map[string]doctor.Remedy {
 	all := map[string]doctor.Remedy{}
 	for _, provider := range []string{"", "aws", "azure", "gcp"} {
 		w := newEnvironment(t, "gcp")
-		q := &doctor.TrustQuery{Identity: roleARN, Annotations: w.account.Annotations, Claims: doctor.Claims{Issuer: w.issuer.URL(), Subject: subject,
-			Audiences: []string{"sts.amazonaws.com"}, Namespace: "tenant-a", ServiceAccount: "app"}}
+		q := &doctor.TrustQuery{Identity: roleARN, Annotations: w.account.Annotations,
+			Claims: doctor.Claims{Issuer: w.issuer.URL(), Subject: subject,
+				Audiences: []string{"sts.amazonaws.com"}, Namespace: "tenant-a", ServiceAccount: "app"}}
 		for _, name := range regexp.MustCompile(`= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
 			if class := cause.ClassFor(provider, cause.Reason(name[1])); class.Reason != "" {
 				all[provider+" "+string(class.Reason)] = doctor.Advice(&class, q)
@@ -161,8 +165,9 @@ func isProgram(command string) bool {
 	return regexp.MustCompile(`^(AWS_PROFILE=PROFILE )?(aws|az|gcloud|kubectl|curl) `).MatchString(command)
 }
 
-// check asserts that each command is whole: a program that exists, with subcommand and flags. wid adds kubeconfig and context to a
-// command that begins with kubectl, so none is within a sentence or after another program.
+// check asserts that each command is whole: a program that exists, with
+// subcommand and flags. wid adds kubeconfig and context to a command that
+// begins with kubectl, so none is within a sentence or after another program.
 func (r remedies) check(t *testing.T, kubectl string) {
 	t.Helper()
 	shapes := map[string]bool{}
@@ -177,7 +182,8 @@ func (r remedies) check(t *testing.T, kubectl string) {
 				texts = append(texts, command)
 			case strings.Contains(command, " delete") && !strings.Contains(strings.Join(texts, " "), "los"):
 				t.Errorf("%s: %s does not say what is lost", name, command)
-			case strings.Contains(command[1:], "kubectl "), strings.HasPrefix(name, "cluster ") && strings.HasPrefix(command, "kubectl "):
+			case strings.Contains(command[1:], "kubectl "), strings.HasPrefix(name, "cluster ") &&
+				strings.HasPrefix(command, "kubectl "):
 				t.Errorf("%s: no context can be added to %s", name, command)
 			case !shapes[shape+name[:3]]:
 				shapes[shape+name[:3]] = true
@@ -211,7 +217,8 @@ func (r remedies) checkCommand(t *testing.T, kubectl, name, command string) {
 	}
 }
 
-// wrongKubectl lets kubectl parse a command: it refuses unknown flags before it shows the help of the subcommand.
+// wrongKubectl lets kubectl parse a command: it refuses unknown flags before it
+// shows the help of the subcommand.
 func wrongKubectl(t *testing.T, kubectl string, args []string) error {
 	t.Helper()
 	if args[0] == "--kubeconfig" {
@@ -220,7 +227,8 @@ func wrongKubectl(t *testing.T, kubectl string, args []string) error {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	out, err := exec.CommandContext(t.Context(), kubectl, append(slices.Clone(args), "--context=prod", "--help")...).CombinedOutput() //nolint:gosec // parsed only
+	out, err := exec.CommandContext(t.Context(), kubectl,
+		append(slices.Clone(args), "--context=prod", "--help")...).CombinedOutput() //nolint:gosec // parsed only
 	if err != nil || !strings.Contains(string(out), "  kubectl "+args[0]) {
 		return fmt.Errorf("%w: %.200s", err, out)
 	}

@@ -14,12 +14,14 @@ import (
 	trustaws "github.com/workloadid/workloadid/cmd/wid/internal/doctor/trust/aws"
 )
 
-// Config names what to examine, and the means. A check without its means is skipped or Unknown.
+// Config names what to examine, and the means. A check without its means is
+// skipped or Unknown.
 type Config struct {
 	Provider auth.Provider // required by Run
 	Options  []auth.Option // of the calls that fail, without the ServiceAccount and its token
 
-	// ServiceAccount is the identity to act as. Empty means that of the token, of the Pod, or else the process's own.
+	// ServiceAccount is the identity to act as. Empty means that of the token,
+	// of the Pod, or else the process's own.
 	ServiceAccount client.ObjectKey
 	Annotations    map[string]string // of the ServiceAccount, for callers without a Client
 	Client         client.Client     // of the ServiceAccount's cluster
@@ -56,15 +58,21 @@ const (
 
 func (e *examination) checks() []doctor.Check {
 	type check = doctor.Check
-	// A failure of the exchange without a class, and AWS's general one, is explained by whatever failed before it.
-	documents := []cause.Reason{cause.SignatureNotVerified, cause.SigningKeyUnavailable, cause.IssuerNotPublic, cause.IssuerDidNotAnswer, cause.IssuerCertificateChanged}
+	// A failure of the exchange without a class, and AWS's general one, is
+	// explained by whatever failed before it.
+	documents := []cause.Reason{cause.SignatureNotVerified, cause.SigningKeyUnavailable, cause.IssuerNotPublic,
+		cause.IssuerDidNotAnswer, cause.IssuerCertificateChanged}
 	return []check{
 		{ID: "service-account", Title: "the ServiceAccount and its annotations", Run: e.checkServiceAccount},
 		{ID: "pod", Title: "what the pod was given", Run: e.checkPod},
-		{ID: "token-request", Title: "the right to create tokens", Needs: []string{"service-account"}, Run: e.checkTokenRequest},
+		{ID: "token-request", Title: "the right to create tokens", Needs: []string{"service-account"},
+			Run: e.checkTokenRequest},
 		{ID: "token", Title: "the token", Needs: []string{"token-request"}, Run: e.checkToken},
-		{ID: "issuer", Title: "the issuer and its published keys", Needs: []string{"token"}, OverriddenBy: exchange, Explains: documents, Run: e.checkIssuer},
-		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"token"}, OverriddenBy: exchange, Explains: []cause.Reason{cause.TrustPolicyRefusesSubject}, Run: e.checkTrust},
-		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "token"}, Timeout: callTimeout, Run: e.checkExchange},
+		{ID: "issuer", Title: "the issuer and its published keys", Needs: []string{"token"}, OverriddenBy: exchange,
+			Explains: documents, Run: e.checkIssuer},
+		{ID: "trust-rule", Title: "the identity's trust in the token", Needs: []string{"token"}, OverriddenBy: exchange,
+			Explains: []cause.Reason{cause.TrustPolicyRefusesSubject}, Run: e.checkTrust},
+		{ID: exchange, Title: "the exchange at the cloud", Needs: []string{"service-account", "token"}, Timeout: callTimeout,
+			Run: e.checkExchange},
 	}
 }

@@ -17,7 +17,8 @@ import (
 // Detect reads the ServiceAccount while config.Provider is unset. It returns
 // the ServiceAccount if clouds finds a cloud in its annotations, otherwise a
 // report with one finding.
-func Detect(ctx context.Context, config Config, clouds func(*corev1.ServiceAccount) []string) (*corev1.ServiceAccount, *doctor.Report) {
+func Detect(ctx context.Context, config Config,
+	clouds func(*corev1.ServiceAccount) []string) (*corev1.ServiceAccount, *doctor.Report) {
 	e := newExamination(ctx, config)
 	x := config.Examination
 	x.Subject, x.Checks, x.Secrets = e.subject(), e.checks()[:1], func() []string { return e.secrets }
@@ -64,7 +65,8 @@ func (e *examination) lacksCloud(annotations map[string]string) doctor.Finding {
 			has = append(has, fmt.Sprintf("%.100q: %.100q", name, annotations[name]))
 		}
 	}
-	return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Name the provider with --provider, or annotate the ServiceAccount:", alike...),
+	return doctor.Failed(cause.IdentityNotConfigured,
+		doctor.Do("Name the provider with --provider, or annotate the ServiceAccount:", alike...),
 		"ServiceAccount %s has no annotation of a cloud.", e.key()).
 		Compare("annotations", cmp.Or(strings.Join(has, ", "), "none"), "expected", "one of "+strings.Join(keys, ", "))
 }

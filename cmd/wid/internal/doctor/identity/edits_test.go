@@ -18,7 +18,8 @@ import (
 // readsAWS lets the doctor read what AWS trusts, with the login of a person.
 func (w *environment) readsAWS(httpClient *http.Client) {
 	id, secret := w.cloud.AWS().AddUser(account, "platform")
-	reader := &trustaws.Reader{HTTPClient: httpClient, Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
+	reader := &trustaws.Reader{HTTPClient: httpClient,
+		Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
 	w.config.Trust = reader
 }
 
@@ -40,15 +41,20 @@ func (w *environment) apply(call []string) {
 	case "jq":
 		w.admit(arguments[len(arguments)-1])
 	case "az identity federated-credential create", "az identity federated-credential update":
-		w.federate(cloudtest.FederatedCredential{Issuer: flags["--issuer"], Subject: flags["--subject"], Audience: flags["--audiences"], Fetch: fetch})
+		w.federate(cloudtest.FederatedCredential{Issuer: flags["--issuer"], Subject: flags["--subject"],
+			Audience: flags["--audiences"], Fetch: fetch})
 	case "gcloud iam workload-identity-pools providers update-oidc":
-		w.cloud.GCP().SetWorkloadIdentityProvider(arguments[len(arguments)-1], cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: fetch, JWKS: map[bool][]byte{true: w.jwks()}[flags["--jwk-json-path"] != ""]})
+		w.cloud.GCP().SetWorkloadIdentityProvider(arguments[len(arguments)-1],
+			cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: fetch,
+				JWKS: map[bool][]byte{true: w.jwks()}[flags["--jwk-json-path"] != ""]})
 	case "gcloud iam service-accounts add-iam-policy-binding":
-		w.cloud.GCP().SetServiceAccount(arguments[len(arguments)-1], cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{flags["--member"]}})
+		w.cloud.GCP().SetServiceAccount(arguments[len(arguments)-1],
+			cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{flags["--member"]}})
 	}
 }
 
-// admit adds the statement of a jq program to the trust policy of the annotated role.
+// admit adds the statement of a jq program to the trust policy of the annotated
+// role.
 func (w *environment) admit(program string) {
 	_, text, _ := strings.Cut(program, "[.Statement, ")
 	text, _, _ = strings.Cut(text, "] | flatten")
@@ -61,15 +67,18 @@ func (w *environment) admit(program string) {
 	}
 	_, host, _ := strings.Cut(s.Principal.Federated, ":oidc-provider/")
 	w.cloud.AWS().SetRole(w.account.Annotations[aws.RoleARNAnnotation], cloudtest.Trust{Issuer: "https://" + host,
-		Subjects: []string{s.Condition.StringEquals[host+":sub"]}, Audiences: []string{s.Condition.StringEquals[host+":aud"]}})
+		Subjects:  []string{s.Condition.StringEquals[host+":sub"]},
+		Audiences: []string{s.Condition.StringEquals[host+":aud"]}})
 }
 
-// The printed edits of the set-ups and of the answers of each cloud, applied as they are, make the exchange work.
+// The printed edits of the set-ups and of the answers of each cloud, applied as
+// they are, make the exchange work.
 func TestPrintedEditsCorrect(t *testing.T) {
 	const other = "arn:aws:iam::" + account + ":role/tenant-b"
 	anotherRole := func(w *environment) {
 		w.account.Annotations[aws.RoleARNAnnotation] = other
-		w.cloud.AWS().SetRole(other, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+		w.cloud.AWS().SetRole(other,
+			cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 	}
 	credential := func(change func(c *cloudtest.FederatedCredential)) func(w *environment) {
 		return func(w *environment) { w.credential(change) }
@@ -85,7 +94,10 @@ func TestPrintedEditsCorrect(t *testing.T) {
 		{"2 missing annotation", "aws", annotate(aws.RoleARNAnnotation, ""), false},
 		{"4 role of another tenant, another role", "aws", anotherRole, false},
 		{"4 role of another tenant, its trust policy", "aws", anotherRole, true},
-		{"4 role of another tenant, trust policy not read", "aws", func(w *environment) { anotherRole(w); w.config.Trust = nil }, true},
+		{"4 role of another tenant, trust policy not read", "aws", func(w *environment) {
+			anotherRole(w)
+			w.config.Trust = nil
+		}, true},
 		{"5 wrong cluster", "aws", func(w *environment) { w.cloud.AWS().RemoveOIDCProvider(account, w.issuer.URL()) }, true},
 		{"8 role does not exist", "aws", annotate(aws.RoleARNAnnotation, other), false},
 		{"client ID missing", "aws", func(w *environment) {
@@ -95,13 +107,23 @@ func TestPrintedEditsCorrect(t *testing.T) {
 			annotate(aws.AudienceAnnotation, "sts.amazon.com")(w)
 			w.config.Options = append(w.config.Options, auth.WithPolicy(auth.Policy{AllowAnyAudience: true})) // as wid doctor
 		}, false},
-		{"slash at the end of the issuer", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Issuer += "/" }), true},
+		{"slash at the end of the issuer", "azure", credential(func(c *cloudtest.FederatedCredential) {
+			c.Issuer += "/"
+		}), true},
 		{"another subject", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Subject += "x" }), true},
-		{"another audience", "azure", credential(func(c *cloudtest.FederatedCredential) { c.Audience = "api://other" }), true},
+		{"another audience", "azure", credential(func(c *cloudtest.FederatedCredential) {
+			c.Audience = "api://other"
+		}), true},
 		{"no credential", "azure", func(w *environment) { w.federate() }, true},
-		{"issuer of another cluster", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.Issuer = "https://old.example" }), true},
-		{"uploaded keys are old", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) { p.JWKS = []byte(`{"keys":[]}`) }), true},
-		{"no binding", "gcp", func(w *environment) { w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{}) }, true},
+		{"issuer of another cluster", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) {
+			p.Issuer = "https://old.example"
+		}), true},
+		{"uploaded keys are old", "gcp", pool(func(p *cloudtest.WorkloadIdentityProvider) {
+			p.JWKS = []byte(`{"keys":[]}`)
+		}), true},
+		{"no binding", "gcp", func(w *environment) {
+			w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{})
+		}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,8 +145,9 @@ func TestPrintedEditsCorrect(t *testing.T) {
 				if tt.grant && strings.Contains(command, "workloadIdentityPools/") {
 					t.Errorf("%q trusts a pool that the tenant's annotation names", command)
 				}
-				for _, call := range argv(t, strings.NewReplacer("ACCOUNT_ID", account, "ROLE_NAME", "tenant-a", "role/NAME", "role/tenant-a",
-					"PROVIDER_NAME", gcpPool+"/providers/east", "POOL_NAME", gcpPool).Replace(command)) {
+				for _, call := range argv(t,
+					strings.NewReplacer("ACCOUNT_ID", account, "ROLE_NAME", "tenant-a", "role/NAME", "role/tenant-a",
+						"PROVIDER_NAME", gcpPool+"/providers/east", "POOL_NAME", gcpPool).Replace(command)) {
 					w.apply(call)
 				}
 			}

@@ -54,7 +54,8 @@ const (
 	principal    = "principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject
 )
 
-// environment is a cluster and a cloud in which everything fits, until a fault changes that.
+// environment is a cluster and a cloud in which everything fits, until a fault
+// changes that.
 type environment struct {
 	t       *testing.T
 	issuer  *cloudtest.Issuer
@@ -97,7 +98,8 @@ func newEnvironment(t *testing.T, provider string) *environment {
 		w.account.Annotations[gcp.ServiceAccountAnnotation] = gcpEmail
 	case "generic":
 		w.config.Provider = &token.Provider{}
-		w.config.Options = []auth.Option{auth.WithAudiences("vault"), auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}
+		w.config.Options = []auth.Option{auth.WithAudiences("vault"),
+			auth.WithPolicy(auth.Policy{Audiences: []string{"vault"}})}
 	}
 	return w
 }
@@ -118,7 +120,8 @@ func (w *environment) use(issuer *cloudtest.Issuer) {
 	fetch := issuer.HTTPClient()
 	w.cloud.AWS().AddOIDCProvider(account, issuer.URL(), fetch, aws.DefaultAudience)
 	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	w.federate(cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: fetch})
+	w.federate(cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject, Audience: azure.DefaultAudience,
+		Fetch: fetch})
 	w.pool(func(*cloudtest.WorkloadIdentityProvider) {})
 	w.cloud.GCP().SetServiceAccount(gcpEmail, cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal}})
 }
@@ -133,7 +136,8 @@ func (w *environment) federate(c ...cloudtest.FederatedCredential) {
 
 // credential is the one that fits, changed.
 func (w *environment) credential(change func(*cloudtest.FederatedCredential)) {
-	c := cloudtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()}
+	c := cloudtest.FederatedCredential{Issuer: w.issuer.URL(), Subject: subject, Audience: azure.DefaultAudience,
+		Fetch: w.issuer.HTTPClient()}
 	change(&c)
 	w.federate(c)
 }
@@ -234,7 +238,8 @@ func (w *environment) run() *doctor.Report {
 var errNowhere = errors.New("no route to host")
 
 var errNodeAudience = apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "app",
-	errors.New(`audience "sts.amazonaws.com" not found in pod spec volume, system:node:n is not authorized to request tokens for this audience`))
+	errors.New(
+		`audience "sts.amazonaws.com" not found in pod spec volume, system:node:n is not authorized to request tokens for this audience`))
 
 // answer has a service refuse.
 func answer(service, action string, status int, code, message string) func(w *environment) {
@@ -243,7 +248,8 @@ func answer(service, action string, status int, code, message string) func(w *en
 	}
 }
 
-// annotate changes the ServiceAccount's annotations. An empty value removes one.
+// annotate changes the ServiceAccount's annotations. An empty value removes
+// one.
 func annotate(pairs ...string) func(w *environment) {
 	return func(w *environment) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -259,14 +265,17 @@ type user struct {
 	// name is empty if the API server refuses every request with 401.
 	name   string
 	groups []string
-	// mayNot lists resources that the user must not create, such as "serviceaccounts/token", and "get serviceaccounts".
+	// mayNot lists resources that the user must not create, such as
+	// "serviceaccounts/token", and "get serviceaccounts".
 	mayNot []string
 }
 
-// asUser returns a client of the same API server for a user. It also answers SelfSubjectReviews.
+// asUser returns a client of the same API server for a user. It also answers
+// SelfSubjectReviews.
 func asUser(c client.WithWatch, u user) client.WithWatch {
 	api := &reviewer{user: u}
-	return interceptor.NewClient(c, interceptor.Funcs{Get: api.get, Create: api.create, SubResourceCreate: api.createSubResource})
+	return interceptor.NewClient(c,
+		interceptor.Funcs{Get: api.get, Create: api.create, SubResourceCreate: api.createSubResource})
 }
 
 type reviewer struct {
@@ -275,17 +284,20 @@ type reviewer struct {
 
 func (v *reviewer) may(resource string) bool { return !slices.Contains(v.user.mayNot, resource) }
 
-func (v *reviewer) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (v *reviewer) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+	opts ...client.GetOption) error {
 	if v.user.name == "" {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	if kind := obj.GetObjectKind().GroupVersionKind().Kind; (kind == "ServiceAccount" || kind == "") && !v.may("get serviceaccounts") {
+	if kind := obj.GetObjectKind().GroupVersionKind().Kind; (kind == "ServiceAccount" || kind == "") &&
+		!v.may("get serviceaccounts") {
 		return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), key.Name, nil)
 	}
 	return c.Get(ctx, key, obj, opts...)
 }
 
-func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+func (v *reviewer) create(ctx context.Context, c client.WithWatch, obj client.Object,
+	opts ...client.CreateOption) error {
 	if v.user.name == "" {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
@@ -304,8 +316,10 @@ func (v *reviewer) createSubResource(ctx context.Context, c client.Client, name 
 	return c.SubResource(name).Create(ctx, obj, sub, opts...)
 }
 
-// forbidden returns the error of an API server whose RBAC does not let a user create tokens of a ServiceAccount.
+// forbidden returns the error of an API server whose RBAC does not let a user
+// create tokens of a ServiceAccount.
 func forbidden(user string, sa client.Object) error {
-	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`, user, sa.GetNamespace())
+	words := fmt.Sprintf(`User %q cannot create resource "serviceaccounts/token" in API group "" in the namespace %q`,
+		user, sa.GetNamespace())
 	return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.GetName(), errors.New(words))
 }

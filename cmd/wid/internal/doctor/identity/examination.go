@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// examination is the state of one run. Checks run one after the other and leave here what later ones need.
+// examination is the state of one run. Checks run one after the other and leave
+// here what later ones need.
 type examination struct {
 	Config
 
@@ -58,7 +59,8 @@ func (e *examination) keepSecret(secrets ...string) {
 	e.secrets = append(e.secrets, slices.DeleteFunc(secrets, func(s string) bool { return s == "" })...)
 }
 
-// adoptEnvironment takes over what the webhook has put into the environment of this pod.
+// adoptEnvironment takes over what the webhook has put into the environment of
+// this pod.
 func (e *examination) adoptEnvironment() {
 	if !e.InPod || e.ServiceAccount.Name != "" {
 		return
@@ -101,7 +103,8 @@ func (e *examination) isMeant() string {
 
 const contexts = "kubectl config get-contexts"
 
-// serviceAccount returns what is known of the ServiceAccount without asking the cluster again. Annotations of the caller win.
+// serviceAccount returns what is known of the ServiceAccount without asking the
+// cluster again. Annotations of the caller win.
 func (e *examination) serviceAccount() *corev1.ServiceAccount {
 	sa := &corev1.ServiceAccount{}
 	if e.account != nil && e.account.err == nil {
@@ -117,7 +120,8 @@ func (e *examination) serviceAccount() *corev1.ServiceAccount {
 	return sa
 }
 
-// key returns the name of the ServiceAccount: that of the caller, of the token, or of the pod.
+// key returns the name of the ServiceAccount: that of the caller, of the token,
+// or of the pod.
 func (e *examination) key() client.ObjectKey {
 	c := e.token.claims
 	switch {
@@ -192,7 +196,8 @@ func (e *examination) resolved() *provider.Options {
 
 const noCluster = "There is no access to the cluster."
 
-// refusal is doctor.Refusal with sentences for people. A mistake in a name keeps its own message, which has the value.
+// refusal is doctor.Refusal with sentences for people. A mistake in a name
+// keeps its own message, which has the value.
 func (e *examination) refusal(service string, err error) doctor.Finding {
 	f, class := doctor.Refusal(service, err), cause.ClassOf(err)
 	var known *auth.Error
@@ -202,7 +207,8 @@ func (e *examination) refusal(service string, err error) doctor.Finding {
 	switch {
 	case class.Reason == "" && known.StatusCode == 0 && known.Reason == auth.ErrMisconfigured,
 		known.Cause == provider.CauseTargetMalformed, known.Cause == provider.CauseIdentityMalformed:
-		f = doctor.Failed(cmp.Or(class.Reason, cause.TargetMalformed), doctor.Do(doctor.Sentence(known.Remedy)), "%s", known.Message)
+		f = doctor.Failed(cmp.Or(class.Reason, cause.TargetMalformed), doctor.Do(doctor.Sentence(known.Remedy)), "%s",
+			known.Message)
 	case class.Reason == "":
 		f.Remedy = doctor.Do(doctor.Sentence(known.Remedy))
 	default:

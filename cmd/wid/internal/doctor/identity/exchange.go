@@ -44,7 +44,8 @@ func (e *examination) checkExchange(ctx context.Context) doctor.Finding {
 		return e.refusal(e.tokenService(), err)
 	}
 	end := time.Now().Add(gained.GetDuration())
-	return doctor.Passed("Got credentials of %s until %s UTC.", e.whose(gained), end.UTC().Format("15:04")).Detail("expires", kube.Stamp(end))
+	return doctor.Passed("Got credentials of %s until %s UTC.", e.whose(gained),
+		end.UTC().Format("15:04")).Detail("expires", kube.Stamp(end))
 }
 
 // tokenService names the token service, with its host if the provider tells it.
@@ -106,11 +107,13 @@ func (e *examination) remedyOf(class cause.Class) doctor.Remedy { //nolint:gocri
 		correct(e.isMeant(), contexts)
 	case cause.AudienceNotTrusted:
 		if q := e.query(); e.Provider.GetName() == aws.ProviderName && q.Annotations[annotation.AWSAudience] != "" {
-			text, command := cli.ChosenAudience(q.Claims.Namespace, q.Claims.ServiceAccount, q.Annotations[annotation.AWSAudience])
+			text, command := cli.ChosenAudience(q.Claims.Namespace, q.Claims.ServiceAccount,
+				q.Annotations[annotation.AWSAudience])
 			return doctor.Do(text, command)
 		}
 		r.Text = before + "If the audience was chosen, remove it from annotation and options."
-	case cause.TrustPolicyRefusesSubject, cause.NoFederatedCredential, cause.SubjectNotTrusted, cause.SubjectCaseDiffers, cause.AttributeConditionRefuses:
+	case cause.TrustPolicyRefusesSubject, cause.NoFederatedCredential, cause.SubjectNotTrusted, cause.SubjectCaseDiffers,
+		cause.AttributeConditionRefuses:
 		correct("If the identity is wrong:", e.annotating(e.cloud.settings[0].annotation))
 		return r
 	case cause.ImpersonationDenied:

@@ -24,12 +24,14 @@ type fault struct {
 	says string
 }
 
-// Every fault is named: the finding that the report says to begin with is of the right check and class.
+// Every fault is named: the finding that the report says to begin with is of
+// the right check and class.
 func TestFaults(t *testing.T) {
 	var mu sync.Mutex
 	printed := remedies{}
 	t.Run("each", func(t *testing.T) {
-		for _, list := range [][]fault{tokenFaults(), issuerFaults(), kubernetesFaults(), awsFaults(), azureFaults(), gcpFaults(), podFaults()} {
+		for _, list := range [][]fault{tokenFaults(), issuerFaults(), kubernetesFaults(), awsFaults(), azureFaults(),
+			gcpFaults(), podFaults()} {
 			for _, f := range list {
 				t.Run(f.provider+"/"+f.name, func(t *testing.T) {
 					t.Parallel()
@@ -53,22 +55,26 @@ func (f *fault) diagnosed(t *testing.T) *doctor.Report {
 		t.Fatalf("want %s %s %q:\n%s", f.check, f.class, f.says, report)
 	}
 	want := doctor.Fail
-	if report.Of("exchange").Result == doctor.Pass && first.Check == "issuer" { // the cloud has other keys, or asks from elsewhere
+	// the cloud has other keys, or asks from elsewhere
+	if report.Of("exchange").Result == doctor.Pass && first.Check == "issuer" {
 		want = doctor.Warn
 	}
 	if first.Result != want || first.Remedy.Text == "" && len(first.Remedy.Commands) == 0 {
 		t.Errorf("not %s, or no remedy: %+v", want, first)
 	}
-	if remedy := fmt.Sprint(first.Remedy.Text, first.Remedy.Commands); first.Class != "RightMissing" && widening().MatchString(remedy) {
+	if remedy := fmt.Sprint(first.Remedy.Text, first.Remedy.Commands); first.Class != "RightMissing" &&
+		widening().MatchString(remedy) {
 		t.Errorf("the remedy makes a service trust or permit more: %s", remedy)
 	}
 	readable(t, report)
 	return report
 }
 
-// widening finds a grant. Only the rights of the person who runs the doctor (K1) may be in a remedy.
+// widening finds a grant. Only the rights of the person who runs the doctor
+// (K1) may be in a remedy.
 func widening() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)role assignment|policy-binding|access-entry|attach|grant|allow |trust policy|roles/|federated-credential (create|update)|assign`)
+	return regexp.MustCompile(
+		`(?i)role assignment|policy-binding|access-entry|attach|grant|allow |trust policy|roles/|federated-credential (create|update)|assign`)
 }
 
 // readable asserts what holds for every report.
@@ -91,7 +97,8 @@ func readable(t *testing.T, report *doctor.Report) {
 			}
 			remedies[remedy] = f.Check
 		}
-		if f.Result != doctor.Skip && !strings.ContainsAny(f.Message[len(f.Message)-1:], ".?") && !strings.Contains(f.Message, ": http") {
+		if f.Result != doctor.Skip && !strings.ContainsAny(f.Message[len(f.Message)-1:], ".?") &&
+			!strings.Contains(f.Message, ": http") {
 			t.Errorf("%s: no sentence: %q", f.Check, f.Message)
 		}
 	}
@@ -99,12 +106,14 @@ func readable(t *testing.T, report *doctor.Report) {
 		t.Errorf("exit code %d", code)
 	}
 	encoded, err := json.Marshal(report)
-	if all := fmt.Sprint(text, report.Text(doctor.TextOptions{Verbose: true}), string(encoded)); err != nil || strings.Contains(all, "eyJhbGci") {
+	if all := fmt.Sprint(text, report.Text(doctor.TextOptions{Verbose: true}), string(encoded)); err != nil ||
+		strings.Contains(all, "eyJhbGci") {
 		t.Errorf("a token is in the report: %v\n%s", err, all)
 	}
 }
 
-// hasValue reports a line that a long value, a quoted command or a comparison keeps from being wrapped.
+// hasValue reports a line that a long value, a quoted command or a comparison
+// keeps from being wrapped.
 func hasValue(line string) bool {
 	const long = 40
 	return strings.ContainsAny(line, `'"`) || strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "     ") ||

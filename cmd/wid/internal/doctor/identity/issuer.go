@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/issuer"
 )
 
-// checkIssuer compares the token with the issuer's documents. The token's own API server is not asked.
+// checkIssuer compares the token with the issuer's documents. The token's own
+// API server is not asked.
 func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	switch {
 	case e.token.claims == nil:
@@ -17,7 +18,8 @@ func (e *examination) checkIssuer(ctx context.Context) doctor.Finding {
 	case !e.cloud.trustsIssuers():
 		return doctor.Skipped("No cloud reads the issuer's documents.")
 	}
-	checks, err := issuer.Verify(ctx, issuer.Verification{Token: e.token.raw, HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
+	checks, err := issuer.Verify(ctx,
+		issuer.Verification{Token: e.token.raw, HTTPClient: e.pool.For(e.IssuerClient, e.resolved().ProxyURL)})
 	if err != nil {
 		return doctor.Failed(cause.TokenMalformed, e.freshToken(ctx), "The issuer cannot be verified: %v.", err)
 	}
@@ -40,7 +42,8 @@ func (e *examination) findingOfCheck(c *issuer.Check, class cause.Reason) doctor
 	}
 	switch c.Name {
 	case issuer.CheckDiscoveryReachable, issuer.CheckKeysReachable: // the cloud may reach it, and says so in the exchange
-		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")), "%s", c.Problem)
+		return doctor.Unclear(doctor.Do("Read it from outside of this network:", "curl -v "+shell.Word(c.Got, "ADDRESS")),
+			"%s", c.Problem)
 	case issuer.CheckDiscoveryAnonymous: // its own remedy says it
 	default:
 		if class != cause.IssuersDiffer {
@@ -55,13 +58,15 @@ func (e *examination) findingOfCheck(c *issuer.Check, class cause.Reason) doctor
 
 const comparing = "Compare what clouds read with what the API server has, and publish that:"
 
-// publishing returns the commands of this program that compare and publish the issuer's documents.
+// publishing returns the commands of this program that compare and publish the
+// issuer's documents.
 func (e *examination) publishing() []string {
 	of := " --issuer " + shell.Word(e.query().Claims.Issuer, "ISSUER")
 	return []string{"wid issuer check" + of, "wid issuer publish" + of + " --to STORE"}
 }
 
-// classOfCheck reports false for what the exchange answers for the token at hand: content types, foreign keys and lifetimes.
+// classOfCheck reports false for what the exchange answers for the token at
+// hand: content types, foreign keys and lifetimes.
 func classOfCheck(name issuer.CheckName) (class cause.Reason, judged bool) {
 	switch name {
 	case issuer.CheckIssuerURL, issuer.CheckIssuerPublic, issuer.CheckDiscoveryIssuer:
@@ -70,7 +75,8 @@ func classOfCheck(name issuer.CheckName) (class cause.Reason, judged bool) {
 		return cause.SigningKeyUnavailable, true
 	case issuer.CheckSignature:
 		return cause.SignatureNotVerified, true
-	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm, issuer.CheckTokenLifetime, issuer.CheckIssuerOfToken:
+	case issuer.CheckContentType, issuer.CheckKeysIssuer, issuer.CheckForeignKeys, issuer.CheckAlgorithm,
+		issuer.CheckTokenLifetime, issuer.CheckIssuerOfToken:
 		return "", false
 	}
 	return cause.IssuerNotPublic, true

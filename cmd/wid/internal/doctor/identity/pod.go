@@ -13,7 +13,8 @@ import (
 	"github.com/workloadid/workloadid/internal/shell"
 )
 
-// checkPod examines what the webhook has given to this pod, or to the named one.
+// checkPod examines what the webhook has given to this pod, or to the named
+// one.
 func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	pod, want := e.readPod(ctx), e.key()
 	switch {
@@ -26,7 +27,8 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 	case pod.err != nil:
 		return e.unreadablePod(pod.err)
 	case accountOf(&pod.value) != want.Name || e.Pod.Namespace != want.Namespace:
-		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."), "Pod %s runs as another ServiceAccount.", e.Pod).
+		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Set serviceAccountName in the pod's template."),
+			"Pod %s runs as another ServiceAccount.", e.Pod).
 			Compare("pod", e.Pod.Namespace+"/"+accountOf(&pod.value), "expected", want.String())
 	}
 	return e.examineVariables("pod " + e.Pod.String())
@@ -35,16 +37,19 @@ func (e *examination) checkPod(ctx context.Context) doctor.Finding {
 func (e *examination) unreadablePod(err error) doctor.Finding {
 	namespace := shell.Word(e.Pod.Namespace, "NAMESPACE")
 	if apierrors.IsNotFound(err) {
-		return doctor.Failed(cause.IdentityNotConfigured, doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
+		return doctor.Failed(cause.IdentityNotConfigured,
+			doctor.Do("Correct the name. "+e.isMeant(), "kubectl get pods -n "+namespace), "Pod %s does not exist.", e.Pod)
 	}
 	return e.unreadable("Pod "+e.Pod.String(), err, "kubectl get pod -n "+namespace+" "+shell.Word(e.Pod.Name, "POD_NAME"))
 }
 
 func (e *examination) examineVariables(where string) doctor.Finding {
-	class, given, annotations := cause.ClassFor(e.Provider.GetName(), cause.IdentityNotConfigured), e.variables(), e.serviceAccount().Annotations
+	class, given, annotations := cause.ClassFor(e.Provider.GetName(), cause.IdentityNotConfigured), e.variables(),
+		e.serviceAccount().Annotations
 	for _, v := range given {
 		if slices.Contains(e.cloud.hiding, v.Name) && (v.Value != "" || v.ValueFrom != nil) {
-			f := doctor.Failed(class.Reason, doctor.Do("Remove "+v.Name+" from the pod's template."), "%s in %s hides the identity of the ServiceAccount.", v.Name, where)
+			f := doctor.Failed(class.Reason, doctor.Do("Remove "+v.Name+" from the pod's template."),
+				"%s in %s hides the identity of the ServiceAccount.", v.Name, where)
 			if from := v.ValueFrom; from != nil && from.SecretKeyRef != nil && from.SecretKeyRef.Optional != nil &&
 				*from.SecretKeyRef.Optional { // it may have no value
 				f.Result = doctor.Warn
@@ -58,14 +63,17 @@ func (e *examination) examineVariables(where string) doctor.Finding {
 	case e.usesAgent():
 		return doctor.Passed(byAgent)
 	case !has(given, e.cloud.tokenFile):
-		f := doctor.Failed(class.Reason, doctor.Do(doctor.Sentence(class.Remedy)), "The webhook has not changed %s: %s is not set.", where, e.cloud.tokenFile)
+		f := doctor.Failed(class.Reason, doctor.Do(doctor.Sentence(class.Remedy)),
+			"The webhook has not changed %s: %s is not set.", where, e.cloud.tokenFile)
 		f.Causes = class.Causes
 		return f
 	}
 	for _, v := range given {
 		for _, s := range e.cloud.settings {
-			if want := annotations[s.annotation]; v.Name == s.variable && want != "" && v.Value != "" && !strings.EqualFold(v.Value, want) {
-				return doctor.Failed(class.Reason, doctor.Do("If its template sets "+v.Name+", remove it. Then let the owner of the pod create it again."),
+			if want := annotations[s.annotation]; v.Name == s.variable && want != "" && v.Value != "" &&
+				!strings.EqualFold(v.Value, want) {
+				return doctor.Failed(class.Reason,
+					doctor.Do("If its template sets "+v.Name+", remove it. Then let the owner of the pod create it again."),
 					"%s of %s is another one than the annotation names.", v.Name, where).Compare("pod", v.Value, "annotation", want)
 			}
 		}

@@ -45,13 +45,15 @@ func TestSetups(t *testing.T) {
 	}
 }
 
-// inMemory replaces all networks, so that only the clock of the test's bubble passes.
+// inMemory replaces all networks, so that only the clock of the test's bubble
+// passes.
 func (w *environment) inMemory() {
 	if w.config.IssuerClient == nil {
 		w.config.IssuerClient = &http.Client{Transport: served{w.serve, ""}}
 	}
 	w.config.RESTConfig = &rest.Config{Host: "https://10.0.0.1:6443", Transport: served{w.issuer, ""}}
-	w.config.Options = append(w.config.Options, auth.WithHTTPClient(&http.Client{Transport: served{w.cloud.Handler(), w.hangs}}))
+	w.config.Options = append(w.config.Options,
+		auth.WithHTTPClient(&http.Client{Transport: served{w.cloud.Handler(), w.hangs}}))
 }
 
 // served answers requests without a network, with the time of the bubble.
@@ -86,7 +88,8 @@ func setups() []setup {
 		{"role of another tenant", func(w *environment) {
 			const other = "arn:aws:iam::" + account + ":role/tenant-b"
 			w.account.Annotations[aws.RoleARNAnnotation] = other
-			w.cloud.AWS().SetRole(other, cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
+			w.cloud.AWS().SetRole(other,
+				cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"}})
 			w.readsAWS(&http.Client{Transport: served{w.cloud.Handler(), ""}})
 		}, 1, `
 ✗ tenant-a/app → aws, cluster prod (https://10.0.0.1:6443)

@@ -35,7 +35,8 @@ func (e *examination) hold(raw string, _ time.Time, err error) heldToken {
 	return t
 }
 
-// parseClaims reads a token without verifying it. Its errors hold no part of the token.
+// parseClaims reads a token without verifying it. Its errors hold no part of
+// the token.
 func parseClaims(token string) (*doctor.Claims, error) {
 	if strings.ContainsAny(token, " \r\n\t") {
 		return nil, errors.New("there is text beside the token")
@@ -44,7 +45,8 @@ func parseClaims(token string) (*doctor.Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &doctor.Claims{Issuer: common.Issuer, Subject: common.Subject, Audiences: common.Audience, Expiry: common.Expiry.Time}
+	c := &doctor.Claims{Issuer: common.Issuer, Subject: common.Subject, Audiences: common.Audience,
+		Expiry: common.Expiry.Time}
 	if rest, ok := strings.CutPrefix(c.Subject, subjectPrefix); ok {
 		c.Namespace, c.ServiceAccount, _ = strings.Cut(rest, ":")
 	}
@@ -62,19 +64,25 @@ func (e *examination) checkToken(ctx context.Context) doctor.Finding {
 	case c == nil:
 		return doctor.Skipped("There is no token to examine.")
 	case len(c.Audiences) == 0:
-		return doctor.Failed(cause.TokenWithoutAudience, e.freshToken(ctx), "This is a legacy token of a Secret, without an audience.")
+		return doctor.Failed(cause.TokenWithoutAudience, e.freshToken(ctx),
+			"This is a legacy token of a Secret, without an audience.")
 	case e.ServiceAccount.Name != "" && c.Subject != want:
-		return doctor.Failed(cause.TokenOfAnotherServiceAccount, e.freshToken(ctx), "The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
+		return doctor.Failed(cause.TokenOfAnotherServiceAccount, e.freshToken(ctx),
+			"The token is of another ServiceAccount.").Compare("token", c.Subject, "expected", want)
 	}
-	if audiences, err := e.wantedAudiences(ctx); err == nil && slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(c.Audiences, a) }) {
-		return doctor.Failed(cause.AudienceNotTrusted, e.freshToken(ctx), "The token is for another receiver than %s.", e.cloud.name).
+	if audiences, err := e.wantedAudiences(ctx); err == nil && slices.ContainsFunc(audiences, func(a string) bool {
+		return !slices.Contains(c.Audiences, a)
+	}) {
+		return doctor.Failed(cause.AudienceNotTrusted, e.freshToken(ctx), "The token is for another receiver than %s.",
+			e.cloud.name).
 			Compare("token", list(c.Audiences), "expected", list(audiences))
 	}
 	f := doctor.Passed("The token is of %s.", c.Subject)
 	return f.Detail("iss", c.Issuer).Detail("aud", list(c.Audiences)).Detail("exp", kube.Stamp(c.Expiry))
 }
 
-// unusableToken has the words of the library, which reads token files for controllers too.
+// unusableToken has the words of the library, which reads token files for
+// controllers too.
 func (e *examination) unusableToken(ctx context.Context) doctor.Finding {
 	f := e.refusal("The token file", e.token.err)
 	switch isUnread := errors.As(e.token.err, new(*fs.PathError)); {
@@ -94,7 +102,8 @@ func (e *examination) freshToken(ctx context.Context) doctor.Remedy {
 	if wanted, err := e.wantedAudiences(ctx); err == nil && len(wanted) > 0 {
 		audience = shell.Word(wanted[0], audience)
 	}
-	return doctor.Do("Use a token of the ServiceAccount:", e.query().Fill("kubectl create token -n NAMESPACE SERVICE_ACCOUNT --audience ")+audience)
+	return doctor.Do("Use a token of the ServiceAccount:",
+		e.query().Fill("kubectl create token -n NAMESPACE SERVICE_ACCOUNT --audience ")+audience)
 }
 
 func list(values []string) string { return cmp.Or(strings.Join(values, ", "), "none") }

@@ -27,7 +27,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
-// kubeEnvironment is a real API server that asks the real webhook in one namespace of the Pod Security level restricted.
+// kubeEnvironment is a real API server that asks the real webhook in one
+// namespace of the Pod Security level restricted.
 type kubeEnvironment struct {
 	client.Client
 	cluster   *kubetest.Cluster
@@ -57,8 +58,9 @@ func newKubeEnvironment(t *testing.T) *kubeEnvironment {
 func (w *kubeEnvironment) accept(t *testing.T, binding *v1alpha1.IAMBinding) {
 	t.Helper()
 	for _, kind := range []string{v1alpha1.ConditionAccepted, assumable} {
-		binding.Status.Conditions = append(binding.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Test",
-			ObservedGeneration: 1, LastTransitionTime: metav1.Now()})
+		binding.Status.Conditions = append(binding.Status.Conditions,
+			metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Test",
+				ObservedGeneration: 1, LastTransitionTime: metav1.Now()})
 	}
 	if err := w.Status().Update(t.Context(), binding); err != nil {
 		t.Fatal(err)
@@ -97,20 +99,26 @@ func (w *kubeEnvironment) label(t *testing.T, labels map[string]any) {
 // register registers the real webhook for the namespace.
 func (w *kubeEnvironment) register(t *testing.T) {
 	t.Helper()
-	handler, err := webhook.New(webhook.Options{Bindings: w, Live: w, Image: "pod:1", Server: "https://server:8443", Audience: audience, CA: func() []byte { return []byte("PEM") }})
+	handler,
+		err := webhook.New(webhook.Options{Bindings: w, Live: w, Image: "pod:1", Server: "https://server:8443",
+		Audience: audience, CA: func() []byte { return []byte("PEM") }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
-	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}, Webhooks: []admissionv1.MutatingWebhook{{
-		Name: "pods." + w.namespace + ".iam.aws.k8s.io", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionv1.SideEffectClassNone),
-		ClientConfig: admissionv1.WebhookClientConfig{URL: new(server.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"},
-			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{w.namespace}}}},
-		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create},
-			Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
-	}}}
+	w.hook = &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admissionv1.MutatingWebhook{{
+			Name: "pods." + w.namespace + ".iam.aws.k8s.io", AdmissionReviewVersions: []string{"v1"},
+			SideEffects: new(admissionv1.SideEffectClassNone),
+			ClientConfig: admissionv1.WebhookClientConfig{URL: new(server.URL),
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"iam.aws.k8s.io/injection": "enabled"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName,
+					Operator: metav1.LabelSelectorOpIn, Values: []string{w.namespace}}}},
+			Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
+		}}}
 	w.create(t, w.hook)
 	t.Cleanup(func() {
 		if err := w.Delete(context.Background(), w.hook); err != nil {
@@ -126,21 +134,26 @@ func (w *kubeEnvironment) register(t *testing.T) {
 
 // pod passes the Pod Security level restricted.
 func (w *kubeEnvironment) pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, GenerateName: "pod-"}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: "node",
-		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-		Containers: []corev1.Container{{Name: "app", Image: "app", SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, GenerateName: "pod-"},
+		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: "node",
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{Name: "app", Image: "app", SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
 }
 
 func (w *kubeEnvironment) run(t *testing.T, pod string) *doctor.Report {
 	t.Helper()
-	return examine.Run(t.Context(), examine.Config{Namespace: w.namespace, ServiceAccount: account, Pod: pod, Client: w, File: cli.KubeFile{Path: w.cluster.Kubeconfig(t)}})
+	return examine.Run(t.Context(),
+		examine.Config{Namespace: w.namespace, ServiceAccount: account, Pod: pod, Client: w,
+			File: cli.KubeFile{Path: w.cluster.Kubeconfig(t)}})
 }
 
 // startSidecar plays the kubelet.
 func (w *kubeEnvironment) startSidecar(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podidentity.ProxyContainer, Started: new(true), State: running(time.Now())}}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: podidentity.ProxyContainer, Started: new(true),
+		State: running(time.Now())}}
 	if err := w.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +168,16 @@ func (w *kubeEnvironment) shows(t *testing.T, pod, part, reason, says string) {
 		f := report.Worst()
 		return f == nil && reason == "" || f != nil && f.Check == part && report.Summary().Class == reason
 	})
-	if text := report.Text(doctor.TextOptions{Verbose: true, Width: 1000}); !strings.Contains(text, says) || strings.Contains(text, secret) {
+	if text := report.Text(doctor.TextOptions{Verbose: true, Width: 1000}); !strings.Contains(text, says) ||
+		strings.Contains(text, secret) {
 		t.Errorf("%s", text)
 	}
 	for _, command := range report.Summary().Remedy.Commands {
 		if strings.Contains(command, " logs ") {
 			continue // no kubelet runs here
 		}
-		if out, err := exec.CommandContext(t.Context(), "sh", "-c", filepath.Join(kubetest.Assets(t), command)).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c",
+			filepath.Join(kubetest.Assets(t), command)).CombinedOutput(); err != nil { //nolint:gosec // a command of the doctor
 			t.Errorf("%s: %v\n%s", command, err, out)
 		}
 	}
@@ -181,7 +196,8 @@ func TestWebhook(t *testing.T) {
 		if err := w.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "good"}, pod); err != nil {
 			t.Fatal(err)
 		}
-		if c := pod.Spec.InitContainers[0]; c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError { // the state that the chain quotes then says why
+		// the state that the chain quotes then says why
+		if c := pod.Spec.InitContainers[0]; c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 			t.Errorf("a sidecar that ends leaves %q", c.TerminationMessagePolicy)
 		}
 		w.shows(t, "good", "sidecar", "SidecarWaits", "it is not running")
@@ -222,7 +238,9 @@ func TestWebhook(t *testing.T) {
 // warn plays the kubelet.
 func (w *kubeEnvironment) warn(t *testing.T, pod *corev1.Pod, message string) {
 	t.Helper()
-	w.create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "pod-"}, Type: corev1.EventTypeWarning, Reason: "Unhealthy", Message: message,
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID, FieldPath: "spec.initContainers{" + podidentity.ProxyContainer + "}"},
-		LastTimestamp:  metav1.Now()})
+	w.create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "pod-"},
+		Type: corev1.EventTypeWarning, Reason: "Unhealthy", Message: message,
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID,
+			FieldPath: "spec.initContainers{" + podidentity.ProxyContainer + "}"},
+		LastTimestamp: metav1.Now()})
 }

@@ -1,5 +1,7 @@
-// Package podidentity shows what a pod needs for AWS credentials through an IAMBinding (KEP-14), and what each part says of itself: the
-// binding's conditions, the webhook's answer to a dry run, the sidecar's state. It stores nothing.
+// Package podidentity shows what a pod needs for AWS credentials through an
+// IAMBinding (KEP-14), and what each part says of itself: the binding's
+// conditions, the webhook's answer to a dry run, the sidecar's state. It stores
+// nothing.
 package podidentity
 
 import (
@@ -28,7 +30,8 @@ type Config struct {
 	Namespace      string // of pod, ServiceAccount and IAMBinding
 	ServiceAccount string // that of a Pod which can be read replaces it
 	Pod            string // empty: the dry run tries a pod of the ServiceAccount, which is then required
-	// Client reads the cluster and tries a pod in a dry run. Its rest.Config has Warnings as WarningHandlerWithContext.
+	// Client reads the cluster and tries a pod in a dry run. Its rest.Config
+	// has Warnings as WarningHandlerWithContext.
 	Client      client.Client
 	File        cli.KubeFile       // leads the commands of remedies to the cluster; empty: the current context
 	Examination doctor.Examination // with Cluster, Timeout, Progress and ShowPolicy
@@ -57,8 +60,8 @@ func (e *examination) parts() []doctor.Check {
 	}
 }
 
-// Run examines a pod or a ServiceAccount. It is safe for concurrent use. The report passes only if role, webhook and the sidecar of a named pod
-// were seen.
+// Run examines a pod or a ServiceAccount. It is safe for concurrent use. The
+// report passes only if role, webhook and the sidecar of a named pod were seen.
 func Run(ctx context.Context, config Config) *doctor.Report {
 	e, x := &examination{Config: config}, config.Examination
 	x.Subject, x.Checks = e.Namespace+"/"+cmp.Or(e.Pod, e.ServiceAccount)+" → aws", e.parts()
@@ -80,10 +83,12 @@ func (e *examination) showPod(ctx context.Context) doctor.Finding {
 	text := "no pod was named"
 	if e.Pod != "" {
 		pod, pods := &corev1.Pod{}, e.in("kubectl get pods")
-		err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Pod"), client.ObjectKey{Namespace: e.Namespace, Name: e.Pod}, pod)
+		err := kube.Get(ctx, e.Client, corev1.SchemeGroupVersion.WithKind("Pod"),
+			client.ObjectKey{Namespace: e.Namespace, Name: e.Pod}, pod)
 		switch {
 		case apierrors.IsNotFound(err):
-			return doctor.Failed("PodMissing", doctor.Do("Name one of these:", pods), "There is no pod %s in namespace %s.", e.Pod, e.Namespace)
+			return doctor.Failed("PodMissing", doctor.Do("Name one of these:", pods), "There is no pod %s in namespace %s.",
+				e.Pod, e.Namespace)
 		case err != nil:
 			return kube.Unread("the pod", err, pods)
 		}
@@ -102,15 +107,18 @@ func (e *examination) showPod(ctx context.Context) doctor.Finding {
 	return doctor.Passed("%s; the ServiceAccount %s exists", text, e.ServiceAccount)
 }
 
-// showBinding takes the first of several bindings, because the condition of each says that they conflict.
+// showBinding takes the first of several bindings, because the condition of
+// each says that they conflict.
 func (e *examination) showBinding(ctx context.Context) doctor.Finding {
-	all, err := kube.List[v1alpha1.IAMBinding](ctx, e.Client, v1alpha1.GroupVersion.WithKind("IAMBinding"), client.InNamespace(e.Namespace))
+	all, err := kube.List[v1alpha1.IAMBinding](ctx, e.Client, v1alpha1.GroupVersion.WithKind("IAMBinding"),
+		client.InNamespace(e.Namespace))
 	i := slices.IndexFunc(all, func(b v1alpha1.IAMBinding) bool { // the server ignores one that is being deleted
 		return b.Spec.ServiceAccountRef.Name == e.ServiceAccount && b.DeletionTimestamp == nil
 	})
 	switch {
 	case kube.Absent(err):
-		return doctor.Failed("ProviderNotInstalled", doctor.Do("Install the IAM credentials provider, as docs/podidentity.md says."),
+		return doctor.Failed("ProviderNotInstalled",
+			doctor.Do("Install the IAM credentials provider, as docs/podidentity.md says."),
 			"The cluster has no IAMBindings: the IAM credentials provider is not installed.")
 	case err != nil:
 		return kube.Unread("the IAMBindings", err, e.in("kubectl get iambindings"))
@@ -124,7 +132,8 @@ func (e *examination) showBinding(ctx context.Context) doctor.Finding {
 	return e.condition(v1alpha1.ConditionAccepted)
 }
 
-// showRole goes by the word of the server, which tries each role itself, and by its Events.
+// showRole goes by the word of the server, which tries each role itself, and by
+// its Events.
 func (e *examination) showRole(ctx context.Context) doctor.Finding {
 	if e.binding == nil {
 		return unread("no IAMBinding is known")
@@ -140,8 +149,8 @@ func (e *examination) showRole(ctx context.Context) doctor.Finding {
 func (e *examination) condition(kind string) doctor.Finding {
 	c := meta.FindStatusCondition(e.binding.Status.Conditions, kind)
 	if c == nil || c.ObservedGeneration != e.binding.Generation {
-		return doctor.Failed(serverSilent, e.ofReason(serverSilent, e.compare()), "The server has not set %s for generation %d of IAMBinding %s.",
-			kind, e.binding.Generation, e.binding.Name)
+		return doctor.Failed(serverSilent, e.ofReason(serverSilent, e.compare()),
+			"The server has not set %s for generation %d of IAMBinding %s.", kind, e.binding.Generation, e.binding.Name)
 	}
 	text := fmt.Sprintf("IAMBinding %.253s: %s=%.10s, %.63s: %.600s", e.binding.Name, kind, c.Status, c.Reason, c.Message)
 	switch {
@@ -150,20 +159,24 @@ func (e *examination) condition(kind string) doctor.Finding {
 	case c.Reason == podidentity.ReasonNotAccepted:
 		return unread(text)
 	}
-	return doctor.Failed(c.Reason, e.ofReason(c.Reason, e.compare()), "%s", text).With(c.LastTransitionTime.Time, time.Time{})
+	return doctor.Failed(c.Reason, e.ofReason(c.Reason, e.compare()), "%s", text).With(c.LastTransitionTime.Time,
+		time.Time{})
 }
 
 const serverSilent = "ServerSilent"
 
-// ofReason looks at the object that a reason of the server is about. What makes AWS or the server trust more is the alternative.
+// ofReason looks at the object that a reason of the server is about. What makes
+// AWS or the server trust more is the alternative.
 func (e *examination) ofReason(reason string, otherwise doctor.Remedy) doctor.Remedy {
 	switch bindings := e.in("kubectl get iambindings"); reason {
 	case serverSilent, "Unavailable": // STS, or the server's own identity
 		return readLog("Read the server's log, which names the cause:", "iam-credentials-provider")
 	case podidentity.ReasonConflict:
-		return doctor.Do("Only one may name the ServiceAccount. Compare them, the oldest first:", bindings+" --sort-by .metadata.creationTimestamp")
+		return doctor.Do("Only one may name the ServiceAccount. Compare them, the oldest first:",
+			bindings+" --sort-by .metadata.creationTimestamp")
 	case podidentity.ReasonNotBound:
-		return doctor.Do("Apply an IAMBinding, or correct serviceAccountRef of one of these, or serviceAccountName of the pod:", bindings)
+		return doctor.Do(
+			"Apply an IAMBinding, or correct serviceAccountRef of one of these, or serviceAccountName of the pod:", bindings)
 	case podidentity.ReasonRoleNotAllowed:
 		role := "ROLE_ARN"
 		if e.binding != nil {
@@ -171,7 +184,8 @@ func (e *examination) ofReason(reason string, otherwise doctor.Remedy) doctor.Re
 		}
 		return doctor.Do("Correct the role, or ask the administrator of the cluster for a rule. The rules are:",
 			"kubectl get iamroleallowlist "+v1alpha1.AllowListName+" -o yaml").
-			OrTrust(e.ifMeant(), "kubectl edit iamroleallowlist "+v1alpha1.AllowListName, fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role))
+			OrTrust(e.ifMeant(), "kubectl edit iamroleallowlist "+v1alpha1.AllowListName,
+				fmt.Sprintf(" - {namespaces: [%s], roles: [%q]}", e.Namespace, role))
 	}
 	return otherwise
 }
@@ -182,7 +196,8 @@ func (e *examination) compare() doctor.Remedy {
 	if e.binding != nil {
 		name = shell.Word(e.binding.Name, name)
 	}
-	return doctor.Do("Compare the role in AWS with the IAMBinding, as the message says:", e.in("kubectl get iambinding "+name+" -o yaml")).
+	return doctor.Do("Compare the role in AWS with the IAMBinding, as the message says:",
+		e.in("kubectl get iambinding "+name+" -o yaml")).
 		OrTrust(e.ifMeant(), e.in("wid pod-identity trust-policy "+name+" --cluster CLUSTER --server-role SERVER_ROLE_ARN"))
 }
 

@@ -25,7 +25,8 @@ type want struct {
 	result             doctor.Result // Fail if it is empty
 }
 
-// shows asserts the headline, that it has a remedy which names its cluster, and that no command changes anything.
+// shows asserts the headline, that it has a remedy which names its cluster, and
+// that no command changes anything.
 func shows(t *testing.T, r *doctor.Report, w want) {
 	t.Helper()
 	text, reason := r.Text(doctor.TextOptions{Verbose: true, Width: 1000}), r.Summary().Class
@@ -39,7 +40,8 @@ func shows(t *testing.T, r *doctor.Report, w want) {
 		t.Errorf("no remedy:\n%s", text)
 	}
 	for _, command := range r.Summary().Remedy.Commands {
-		if !strings.Contains(command, " "+flags) || strings.Contains(command, " delete ") || strings.Contains(command, " edit ") {
+		if !strings.Contains(command, " "+flags) || strings.Contains(command, " delete ") ||
+			strings.Contains(command, " edit ") {
 			t.Errorf("the command %s", command)
 		}
 	}
@@ -50,7 +52,8 @@ func shows(t *testing.T, r *doctor.Report, w want) {
 
 // bare is a pod that no webhook injects.
 func bare(w *environment) {
-	w.pod.Spec.InitContainers, w.pod.Spec.Volumes, w.pod.Spec.Containers[0].Env, w.pod.Status = nil, nil, nil, corev1.PodStatus{}
+	w.pod.Spec.InitContainers, w.pod.Spec.Volumes, w.pod.Spec.Containers[0].Env, w.pod.Status = nil, nil, nil,
+		corev1.PodStatus{}
 	w.admit = failing(nil)
 }
 
@@ -70,13 +73,21 @@ func TestFaults(t *testing.T) {
 		spoil func(w *environment)
 		want  want
 	}{
-		"no pod of that name": {func(w *environment) { w.pod = nil }, want{part: "pod", reason: "PodMissing", says: "There is no pod reporting-0"}},
+		"no pod of that name": {func(w *environment) {
+			w.pod = nil
+		}, want{part: "pod", reason: "PodMissing", says: "There is no pod reporting-0"}},
 		"no ServiceAccount": {func(w *environment) { w.account = nil },
-			want{part: "pod", reason: "ServiceAccountMissing", says: "There is no ServiceAccount reporting in namespace team-a"}},
-		"not installed": {func(w *environment) { w.absent["IAMBinding"] = true }, want{part: "binding", reason: "ProviderNotInstalled", says: "not installed"}},
+			want{part: "pod", reason: "ServiceAccountMissing",
+				says: "There is no ServiceAccount reporting in namespace team-a"}},
+		"not installed": {func(w *environment) {
+			w.absent["IAMBinding"] = true
+		}, want{part: "binding", reason: "ProviderNotInstalled", says: "not installed"}},
 		"no binding": {func(w *environment) { w.binding = nil },
-			want{part: "binding", reason: "NotBound", says: "No IAMBinding in namespace team-a names the ServiceAccount reporting"}},
-		"binding of another ServiceAccount": {func(w *environment) { w.binding.Spec.ServiceAccountRef.Name = "report" }, want{part: "binding", reason: "NotBound"}},
+			want{part: "binding", reason: "NotBound",
+				says: "No IAMBinding in namespace team-a names the ServiceAccount reporting"}},
+		"binding of another ServiceAccount": {func(w *environment) {
+			w.binding.Spec.ServiceAccountRef.Name = "report"
+		}, want{part: "binding", reason: "NotBound"}},
 		"binding that is being deleted": {func(w *environment) {
 			w.binding.DeletionTimestamp, w.binding.Finalizers = new(metav1.Now()), []string{"example.com/keep"}
 		}, want{part: "binding", reason: "NotBound"}},
@@ -85,21 +96,31 @@ func TestFaults(t *testing.T) {
 		}, want{part: "binding", reason: "RoleNotAllowed", says: "Accepted=False, RoleNotAllowed: ask for a rule"}},
 		"two bindings": {func(w *environment) {
 			w.other = bindingOf("second", account)
-			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonConflict, "both name the ServiceAccount")
+			w.setCondition(v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonConflict,
+				"both name the ServiceAccount")
 		}, want{part: "binding", reason: "Conflict", says: "both name the ServiceAccount"}},
-		"server silent": {func(w *environment) { w.binding.Status = v1alpha1.IAMBindingStatus{} }, want{part: "binding", reason: "ServerSilent", says: "has not set Accepted"}},
-		"server behind": {func(w *environment) { w.binding.Generation = 2 }, want{part: "binding", reason: "ServerSilent", says: "generation 2"}},
+		"server silent": {func(w *environment) {
+			w.binding.Status = v1alpha1.IAMBindingStatus{}
+		}, want{part: "binding", reason: "ServerSilent", says: "has not set Accepted"}},
+		"server behind": {func(w *environment) {
+			w.binding.Generation = 2
+		}, want{part: "binding", reason: "ServerSilent", says: "generation 2"}},
 		"trust policy": {func(w *environment) {
-			w.setCondition(assumable, metav1.ConditionFalse, "AccessDenied", "User: arn:aws:sts::123456789012:assumed-role/server/x is not authorized to perform: sts:AssumeRole")
+			w.setCondition(assumable, metav1.ConditionFalse, "AccessDenied",
+				"User: arn:aws:sts::123456789012:assumed-role/server/x is not authorized to perform: sts:AssumeRole")
 		}, want{part: "role", reason: "AccessDenied", says: "is not authorized to perform: sts:AssumeRole"}},
 		"trust policy, changed since the last try": {func(w *environment) {
 			w.warn(w.binding, "IAMBinding", "", "AccessDenied", "not authorized", time.Minute)
 			c := &w.binding.Status.Conditions[1]
 			c.LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
 		}, want{part: "role", reason: "AccessDenied", says: "not authorized"}},
-		"STS gives no answer": {func(w *environment) { w.setCondition(assumable, metav1.ConditionUnknown, "Unavailable", "a message") },
+		"STS gives no answer": {func(w *environment) {
+			w.setCondition(assumable, metav1.ConditionUnknown, "Unavailable", "a message")
+		},
 			want{part: "role", reason: "Unavailable", says: "RoleAssumable=Unknown, Unavailable: a message"}},
-		"role not tried yet":      {func(w *environment) { w.binding.Status.Conditions = w.binding.Status.Conditions[:1] }, want{part: "role", reason: "ServerSilent", says: "RoleAssumable"}},
+		"role not tried yet": {func(w *environment) {
+			w.binding.Status.Conditions = w.binding.Status.Conditions[:1]
+		}, want{part: "role", reason: "ServerSilent", says: "RoleAssumable"}},
 		"webhook does not inject": {bare, want{part: "webhook", reason: "NotInjected", says: "without the sidecar"}},
 		"no container with variables": {func(w *environment) {
 			bare(w)
@@ -108,19 +129,33 @@ func TestFaults(t *testing.T) {
 				return nil
 			}
 		}, want{part: "webhook", reason: "NotInjected", says: "or its variables"}},
-		"pod older than the webhook": {func(w *environment) { admit := w.admit; bare(w); w.admit = admit }, want{part: "sidecar", reason: "PodNotInjected", says: "created 1h ago without"}},
-		"sidecar waits":              {func(w *environment) { waits(w) }, want{part: "sidecar", reason: "SidecarWaits", says: "no credentials yet: runs since"}},
-		"pod not started":            {func(w *environment) { w.pod.Status = corev1.PodStatus{} }, want{part: "sidecar", reason: "SidecarWaits", says: "it is not running"}},
+		"pod older than the webhook": {func(w *environment) {
+			admit := w.admit
+			bare(w)
+			w.admit = admit
+		}, want{part: "sidecar", reason: "PodNotInjected", says: "created 1h ago without"}},
+		"sidecar waits": {func(w *environment) {
+			waits(w)
+		}, want{part: "sidecar", reason: "SidecarWaits", says: "no credentials yet: runs since"}},
+		"pod not started": {func(w *environment) {
+			w.pod.Status = corev1.PodStatus{}
+		}, want{part: "sidecar", reason: "SidecarWaits", says: "it is not running"}},
 		"no image": {func(w *environment) {
-			waits(w).State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}}
+			waits(w).State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff",
+				Message: "Back-off pulling image"}}
 		}, want{part: "sidecar", reason: "SidecarWaits", says: "waits, ImagePullBackOff: Back-off pulling image"}},
 		"sidecar ends": {func(w *environment) {
 			s := waits(w)
-			s.RestartCount, s.LastTerminationState = 3, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "proxy: no PEM"}}
-		}, want{part: "sidecar", reason: "SidecarWaits", says: "3 restarts, last ended with exit code 1, Error: proxy: no PEM"}},
+			s.RestartCount, s.LastTerminationState = 3,
+				corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error",
+					Message: "proxy: no PEM"}}
+		},
+			want{part: "sidecar", reason: "SidecarWaits",
+				says: "3 restarts, last ended with exit code 1, Error: proxy: no PEM"}},
 		"sidecar is refused": {func(w *environment) {
 			waits(w)
-			w.warn(w.pod, "Pod", "spec.initContainers{iam-credentials-proxy}", "Unhealthy", "Startup probe failed: Unavailable: no route to host", time.Minute)
+			w.warn(w.pod, "Pod", "spec.initContainers{iam-credentials-proxy}", "Unhealthy",
+				"Startup probe failed: Unavailable: no route to host", time.Minute)
 		}, want{part: "sidecar", reason: "Unhealthy", says: "Startup probe failed: Unavailable: no route to host"}},
 		"renewal is refused": {func(w *environment) {
 			w.binding.Status.Conditions[1].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
@@ -160,7 +195,8 @@ func TestHealthy(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t)
 			change(w)
-			if report := w.run(); report.ExitCode() != doctor.ExitPass || !strings.Contains(report.String(), "✓ role     IAMBinding reporting: RoleAssumable=True, Assumed") {
+			if report := w.run(); report.ExitCode() != doctor.ExitPass ||
+				!strings.Contains(report.String(), "✓ role     IAMBinding reporting: RoleAssumable=True, Assumed") {
 				t.Errorf("%s", report.Text(doctor.TextOptions{Verbose: true}))
 			}
 		})
@@ -173,19 +209,28 @@ func TestUncertain(t *testing.T) {
 		part    string
 		command string
 	}{
-		"no right to IAMBindings": {func(w *environment) { w.forbidden["IAMBinding"] = true }, "binding", "kubectl --context prod get iambindings -n team-a"},
-		"no right to create pods": {func(w *environment) { w.forbidden["create pods"] = true }, "webhook", "kubectl --context prod auth can-i create pods -n team-a"},
+		"no right to IAMBindings": {func(w *environment) {
+			w.forbidden["IAMBinding"] = true
+		}, "binding", "kubectl --context prod get iambindings -n team-a"},
+		"no right to create pods": {func(w *environment) {
+			w.forbidden["create pods"] = true
+		}, "webhook", "kubectl --context prod auth can-i create pods -n team-a"},
 		"refused by a policy": {func(w *environment) {
-			w.admit = failing(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("exceeded quota "+strings.Repeat("x", 5000))))
+			w.admit = failing(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "",
+				errors.New("exceeded quota "+strings.Repeat("x", 5000))))
 		}, "webhook", ""},
-		"no right to Events":  {func(w *environment) { w.forbidden["Event"] = true }, "role", ""},
-		"no right to the pod": {func(w *environment) { w.forbidden["Pod"] = true; w.config.ServiceAccount = account }, "pod", "kubectl --context prod get pods -n team-a"},
+		"no right to Events": {func(w *environment) { w.forbidden["Event"] = true }, "role", ""},
+		"no right to the pod": {func(w *environment) {
+			w.forbidden["Pod"] = true
+			w.config.ServiceAccount = account
+		}, "pod", "kubectl --context prod get pods -n team-a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
 			tt.change(w)
 			report := w.run()
-			if report.Headline != tt.part || report.ExitCode() != doctor.ExitUncertain || !strings.Contains(strings.Join(report.Summary().Remedy.Commands, ""), tt.command) {
+			if report.Headline != tt.part || report.ExitCode() != doctor.ExitUncertain ||
+				!strings.Contains(strings.Join(report.Summary().Remedy.Commands, ""), tt.command) {
 				t.Errorf("%s", report)
 			}
 		})
@@ -199,7 +244,8 @@ func TestOnlyTheNextPodIsNotInjected(t *testing.T) {
 	shows(t, w.run(), want{part: "webhook", reason: "NotInjected", result: doctor.Warn})
 }
 
-// A webhook may take 30 s. Then the API server names it, and the examination waits for that answer.
+// A webhook may take 30 s. Then the API server names it, and the examination
+// waits for that answer.
 func TestDryRunOutlastsWebhooks(t *testing.T) {
 	w := newEnvironment(t)
 	w.config.Pod, w.config.ServiceAccount = "", account
@@ -229,7 +275,8 @@ func TestHostileNames(t *testing.T) {
 	w := newEnvironment(t)
 	w.binding.Name = "y; rm -rf ~\x1b[2J"
 	w.setCondition(assumable, metav1.ConditionFalse, "AccessDenied", "not authorized\x1b[2J")
-	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, "get iambinding y; rm") || strings.Contains(text, "\x1b") {
+	if text := w.run().Text(doctor.TextOptions{Verbose: true}); strings.Contains(text, "get iambinding y; rm") ||
+		strings.Contains(text, "\x1b") {
 		t.Errorf("%s", text)
 	}
 }

@@ -28,7 +28,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// credential is one of the agent's kubeconfigs, read as the agent reads it: no files, no programs, no unverified TLS.
+// credential is one of the agent's kubeconfigs, read as the agent reads it: no
+// files, no programs, no unverified TLS.
 type credential struct {
 	hub         *kubeconfig.Hub
 	certificate *x509.Certificate // nil: a token, or a program
@@ -74,7 +75,8 @@ func openCredential(data map[string][]byte, bootstrap bool) (*credential, error)
 	return c, nil
 }
 
-// describe names the hub's address and CA before the validity of the certificate, because a wrong one of them explains more.
+// describe names the hub's address and CA before the validity of the
+// certificate, because a wrong one of them explains more.
 func (c *credential) describe() string {
 	ca := "the system's CAs"
 	if block, _ := pem.Decode(c.hub.Cluster.CertificateAuthorityData); block != nil {
@@ -83,8 +85,8 @@ func (c *credential) describe() string {
 	}
 	text := fmt.Sprintf("%.200s, %s", c.hub.Cluster.Server, ca)
 	if c.certificate != nil {
-		text += fmt.Sprintf(", valid from %s to %s for %.200q", kube.Stamp(c.certificate.NotBefore), kube.Stamp(c.certificate.NotAfter),
-			c.certificate.Subject.CommonName)
+		text += fmt.Sprintf(", valid from %s to %s for %.200q", kube.Stamp(c.certificate.NotBefore),
+			kube.Stamp(c.certificate.NotAfter), c.certificate.Subject.CommonName)
 	}
 	return text
 }
@@ -109,10 +111,12 @@ type answer struct {
 	uid  types.UID // of the ManagedCluster that it shows
 }
 
-// eachTry bounds an answer, so that one address that hangs leaves time for the other.
+// eachTry bounds an answer, so that one address that hangs leaves time for the
+// other.
 const eachTry = 4 * time.Second
 
-// try reads the ManagedCluster as the agent does. A hub that refuses says whom it has seen.
+// try reads the ManagedCluster as the agent does. A hub that refuses says whom
+// it has seen.
 func (e *examination) try(ctx context.Context, c *credential) answer {
 	ctx, cancel := context.WithTimeout(ctx, eachTry)
 	defer cancel()
@@ -123,12 +127,14 @@ func (e *examination) try(ctx context.Context, c *credential) answer {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(ocm.GroupVersion.WithKind("ManagedCluster"), meta.RESTScopeRoot)
 	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
-	as, err := client.New(c.config, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper, HTTPClient: transport.Guard(httpClient)})
+	as, err := client.New(c.config,
+		client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper, HTTPClient: transport.Guard(httpClient)})
 	if err != nil {
 		return answer{err: err}
 	}
 	cluster := &ocm.ManagedCluster{}
-	said := answer{err: kube.Get(ctx, as, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster)}
+	said := answer{err: kube.Get(ctx, as, ocm.GroupVersion.WithKind("ManagedCluster"),
+		client.ObjectKey{Name: e.ClusterName}, cluster)}
 	said.uid = cluster.UID
 	if isAnswer(said.err) && !apierrors.IsUnauthorized(said.err) {
 		var self authenticationv1.SelfSubjectReview
@@ -139,13 +145,15 @@ func (e *examination) try(ctx context.Context, c *credential) answer {
 	return said
 }
 
-// isAnswer reports whether an API server has answered. An address that cannot be reached from this machine says nothing of the agent.
+// isAnswer reports whether an API server has answered. An address that cannot
+// be reached from this machine says nothing of the agent.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && !kube.Absent(err)
 }
 
-// judge makes a finding of an answer. Refusal is the class of an answer that is no success.
+// judge makes a finding of an answer. Refusal is the class of an answer that is
+// no success.
 func (e *examination) judge(c *credential, said answer, refusal string, remedy doctor.Remedy) doctor.Finding {
 	server := fmt.Sprintf("%.200s", c.hub.Cluster.Server)
 	as := ""
@@ -155,17 +163,22 @@ func (e *examination) judge(c *credential, said answer, refusal string, remedy d
 	var status apierrors.APIStatus
 	switch {
 	case said.err == nil && e.cluster != nil && said.uid != e.cluster.UID:
-		return doctor.Failed("AnotherHub", remedy, "%s shows another ManagedCluster %s than the hub of the kubeconfig: the agent is at another hub.", server, e.ClusterName).
+		return doctor.Failed("AnotherHub", remedy,
+			"%s shows another ManagedCluster %s than the hub of the kubeconfig: the agent is at another hub.", server,
+			e.ClusterName).
 			With(time.Now(), time.Time{})
 	case said.err == nil:
 		return doctor.Passed("%s takes it.", server).With(time.Now(), time.Now())
 	case doctor.IsUntrusted(said.err):
-		return doctor.Failed("CertificateNotTrusted", remedy, "%s: %s", server, kubeerror.Message(said.err)).With(time.Now(), time.Time{})
+		return doctor.Failed("CertificateNotTrusted", remedy, "%s: %s", server, kubeerror.Message(said.err)).With(time.Now(),
+			time.Time{})
 	case !isAnswer(said.err):
-		return doctor.Unclear(e.readLog(), "%s cannot be reached from this machine, which says nothing of the agent: %s", server, kubeerror.Message(said.err))
+		return doctor.Unclear(e.readLog(), "%s cannot be reached from this machine, which says nothing of the agent: %s",
+			server, kubeerror.Message(said.err))
 	}
 	errors.As(said.err, &status)
-	return doctor.Failed(refusal, remedy, "%s answers %d%s: %s", server, status.Status().Code, as, kubeerror.Message(said.err)).With(time.Now(), time.Time{})
+	return doctor.Failed(refusal, remedy, "%s answers %d%s: %s", server, status.Status().Code, as,
+		kubeerror.Message(said.err)).With(time.Now(), time.Time{})
 }
 
 // use is how the agent's own credential fared.
@@ -182,14 +195,16 @@ func (u *use) taken() bool { return u.unusable == nil && u.config != nil && u.er
 func (e *examination) useOwn(ctx context.Context) *use {
 	if e.used == nil {
 		e.used = &use{}
-		if e.used.credential, e.used.unusable = openCredential(e.own.data, false); e.used.unusable == nil && e.used.config != nil {
+		if e.used.credential, e.used.unusable = openCredential(e.own.data, false); e.used.unusable == nil &&
+			e.used.config != nil {
 			e.used.answer = e.try(ctx, e.used.credential)
 		}
 	}
 	return e.used
 }
 
-// tryCredential uses the agent's own credential. ✓ for the whole chain needs it.
+// tryCredential uses the agent's own credential. ✓ for the whole chain needs
+// it.
 func (e *examination) tryCredential(ctx context.Context) doctor.Finding {
 	if len(e.own.data["kubeconfig"]) == 0 {
 		return unread("the agent has none yet")
@@ -203,12 +218,14 @@ func (e *examination) tryCredential(ctx context.Context) doctor.Finding {
 	case apierrors.IsUnauthorized(u.err):
 		return e.judge(u.credential, u.answer, "HubKubeConfigUnauthorized", e.join())
 	}
-	return e.judge(u.credential, u.answer, "HubKubeConfigForbidden", e.atHub("look at the rights of the cluster and at the hub's program:",
-		"kubectl get clusterrole,clusterrolebinding open-cluster-management:managedcluster:"+e.name()+" --ignore-not-found",
-		"kubectl get pods -n "+hubNamespace))
+	return e.judge(u.credential, u.answer, "HubKubeConfigForbidden",
+		e.atHub("look at the rights of the cluster and at the hub's program:",
+			"kubectl get clusterrole,clusterrolebinding open-cluster-management:managedcluster:"+e.name()+" --ignore-not-found",
+			"kubectl get pods -n "+hubNamespace))
 }
 
-// showBootstrap tries the bootstrap credential, unless the agent has one of its own that the hub takes.
+// showBootstrap tries the bootstrap credential, unless the agent has one of its
+// own that the hub takes.
 func (e *examination) showBootstrap(ctx context.Context) doctor.Finding {
 	if e.boot.err != nil {
 		return unread("Secret %s: %s", agent.DefaultBootstrapSecret, kubeerror.Message(e.boot.err))
@@ -226,7 +243,8 @@ func (e *examination) showBootstrap(ctx context.Context) doctor.Finding {
 func (e *examination) tryBootstrap(ctx context.Context) doctor.Finding {
 	const name, class = agent.DefaultBootstrapSecret, "BootstrapSecretError"
 	if e.boot.data == nil {
-		return doctor.Failed("BootstrapSecretMissing", e.join(), "There is no Secret %s in namespace %s.", name, agent.DefaultNamespace)
+		return doctor.Failed("BootstrapSecretMissing", e.join(), "There is no Secret %s in namespace %s.", name,
+			agent.DefaultNamespace)
 	}
 	c, err := openCredential(e.boot.data, true)
 	switch {
@@ -242,12 +260,14 @@ func (e *examination) tryBootstrap(ctx context.Context) doctor.Finding {
 	return e.judge(c, said, "BootstrapSecretUnauthorized", e.join())
 }
 
-// isEarly reports whether the certificate is not valid yet. The hub answers 401 until then.
+// isEarly reports whether the certificate is not valid yet. The hub answers 401
+// until then.
 func (u *use) isEarly() bool {
 	return u.unusable == nil && u.certificate != nil && time.Now().Before(u.certificate.NotBefore)
 }
 
-// isKept reports whether the agent goes on with its own credential: that of a program, or one that the hub lets in, or knows and has not accepted.
+// isKept reports whether the agent goes on with its own credential: that of a
+// program, or one that the hub lets in, or knows and has not accepted.
 func (u *use) isKept() bool {
 	return u.unusable == nil && (u.config == nil || u.err == nil || apierrors.IsForbidden(u.err))
 }

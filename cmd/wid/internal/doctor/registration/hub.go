@@ -39,13 +39,15 @@ func (e *examination) showCluster(ctx context.Context) doctor.Finding {
 		if e.Spoke != nil {
 			look = e.readLog()
 		}
-		return doctor.Failed("AgentNeverArrived", look, "The hub has no ManagedCluster %s: the cluster has another name there, "+
-			"or its agent has never reached the hub.", e.ClusterName)
+		return doctor.Failed("AgentNeverArrived", look,
+			"The hub has no ManagedCluster %s: the cluster has another name there, "+
+				"or its agent has never reached the hub.", e.ClusterName)
 	case e.clusterErr != nil:
 		return unread("ManagedCluster %s: %s", e.ClusterName, kubeerror.Message(e.clusterErr))
 	case c.DeletionTimestamp != nil:
 		why := cmp.Or(against(c.Status.Conditions, ocm.ConditionReconciled, ocm.ConditionDeleting), &metav1.Condition{})
-		return doctor.Failed("Deleting", e.readCluster("see what its finalizers wait for:"), "being deleted since %s; finalizers %.300s. %s",
+		return doctor.Failed("Deleting", e.readCluster("see what its finalizers wait for:"),
+			"being deleted since %s; finalizers %.300s. %s",
 			kube.Stamp(c.DeletionTimestamp.Time), strings.Join(c.Finalizers, ", "), quote(*why)).
 			With(c.DeletionTimestamp.Time, time.Time{})
 	}
@@ -98,14 +100,17 @@ func (e *examination) showProgram(ctx context.Context) (f doctor.Finding) {
 		return f.Detail("rights", "not asked: "+kubeerror.Message(err))
 	}
 	if !review.Status.Allowed {
-		install := e.atHub("install the program's rights again, with its image and flags:", "wid hub init --image HUB_IMAGE --apply")
-		return doctor.Failed("HubForbidden", install, "The API server does not allow %.200q to patch managedclusters/status. %.200s",
+		install := e.atHub("install the program's rights again, with its image and flags:",
+			"wid hub init --image HUB_IMAGE --apply")
+		return doctor.Failed("HubForbidden", install,
+			"The API server does not allow %.200q to patch managedclusters/status. %.200s",
 			user, review.Status.Reason).With(time.Now(), time.Time{})
 	}
 	return f
 }
 
-// showDecision compares what an administrator wants with what the hub says that it has done.
+// showDecision compares what an administrator wants with what the hub says that
+// it has done.
 func (e *examination) showDecision(context.Context) doctor.Finding {
 	c, s := conditionOf(e.cluster.Status.Conditions, ocm.ConditionHubAccepted), e.state
 	wanted := fmt.Sprintf("spec.hubAcceptsClient is %t", e.cluster.Spec.HubAcceptsClient)
@@ -124,7 +129,8 @@ func (e *examination) showDecision(context.Context) doctor.Finding {
 	case s.Stage == registration.StageRefused && !s.Accepts:
 		f = doctor.Failed(c.Reason, e.action(c.Reason, e.readCluster("read the whole of it:")), "%s. %s", wanted, quote(c))
 	case !s.Accepts:
-		f, since = doctor.Failed("NotAccepted", e.accept(), "%s: the cluster waits for an administrator", wanted), e.cluster.CreationTimestamp.Time
+		f, since = doctor.Failed("NotAccepted", e.accept(), "%s: the cluster waits for an administrator", wanted),
+			e.cluster.CreationTimestamp.Time
 	case !s.Acted:
 		f = doctor.Failed("HubNotActing", idle, "%s, but the hub has not acted on it: %s", wanted, quote(c))
 	case s.Stage == registration.StageRefused:
@@ -133,7 +139,8 @@ func (e *examination) showDecision(context.Context) doctor.Finding {
 	return f.With(since, time.Time{})
 }
 
-// against returns the first of the conditions that is not True, in the given order, nil if there is none.
+// against returns the first of the conditions that is not True, in the given
+// order, nil if there is none.
 func against(conditions []metav1.Condition, kinds ...string) *metav1.Condition {
 	for _, kind := range kinds {
 		if c := conditionOf(conditions, kind); c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown {
@@ -151,7 +158,8 @@ func (e *examination) showConditions(context.Context) doctor.Finding {
 	if joined.Status == "" {
 		return unread("The agent has not reported yet that it has joined.")
 	}
-	c := against(all, ocm.ConditionJoined, ocm.ConditionClockSynced, ocm.ConditionCertificateRotated, ocm.ConditionAvailable)
+	c := against(all, ocm.ConditionJoined, ocm.ConditionClockSynced, ocm.ConditionCertificateRotated,
+		ocm.ConditionAvailable)
 	if c == nil {
 		return doctor.Passed("%s; %s", quote(joined), quote(available))
 	}
@@ -180,12 +188,14 @@ func (e *examination) showLease(context.Context) doctor.Finding {
 	}
 	text := fmt.Sprintf("the agent renewed it %s ago, at %s", doctor.Age(at), kube.Stamp(at))
 	if time.Since(at) > waits {
-		return doctor.Failed(ocm.ReasonLeaseStopped, e.readLog(), "%s; the hub waits for %s", text, waits).With(at, time.Time{})
+		return doctor.Failed(ocm.ReasonLeaseStopped, e.readLog(), "%s; the hub waits for %s", text, waits).With(at,
+			time.Time{})
 	}
 	return doctor.Passed("%s", text)
 }
 
-// addOn holds the fields of a ManagedClusterAddOn that the versions of its API share.
+// addOn holds the fields of a ManagedClusterAddOn that the versions of its API
+// share.
 type addOn struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -206,7 +216,8 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 	var all []addOn
 	var err error
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
-		if all, err = kube.List[addOn](ctx, e.Hub, version.WithKind("ManagedClusterAddOn"), client.InNamespace(e.ClusterName)); !kube.Absent(err) {
+		if all, err = kube.List[addOn](ctx, e.Hub, version.WithKind("ManagedClusterAddOn"),
+			client.InNamespace(e.ClusterName)); !kube.Absent(err) {
 			break
 		}
 	}
@@ -219,7 +230,8 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 	f := doctor.Passed("%d, and no condition is against their credentials", len(all))
 	for i := range all {
 		a := &all[i]
-		look := e.atHub("read the whole of it:", "kubectl get managedclusteraddon -n "+e.name()+" "+shell.Word(a.Name, "ADDON")+" -o yaml")
+		look := e.atHub("read the whole of it:",
+			"kubectl get managedclusteraddon -n "+e.name()+" "+shell.Word(a.Name, "ADDON")+" -o yaml")
 		kinds := credentialConditions(a.Status.Conditions)
 		if wrong := against(a.Status.Conditions, kinds...); wrong != nil && f.Result == doctor.Pass {
 			f = doctor.Failed(wrong.Reason, e.action(wrong.Reason, look), "%.63s: %s", a.Name, quote(*wrong)).
@@ -242,8 +254,8 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 // credential. The driver csr leaves its own behind when a token replaces the
 // certificate.
 func credentialConditions(all []metav1.Condition) []string {
-	kinds := []string{ocm.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady, ocm.ConditionAddOnTokenRefreshed,
-		ocm.ConditionTokenRefreshed}
+	kinds := []string{ocm.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady,
+		ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed}
 	if conditionOf(all, addon.ConditionTokenInfrastructureReady).Status == "" {
 		kinds = append(kinds, ocm.ConditionCertificateRotated)
 	}
@@ -262,8 +274,11 @@ func (e *examination) showRole(context.Context) doctor.Finding {
 	case authType != "" && authType != registration.AuthTypeAWS:
 		return doctor.Skipped("The cluster does not register with an AWS role.")
 	case c.Status == metav1.ConditionFalse && c.Reason != ocm.ReasonWaiting:
-		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " + shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"
-		return doctor.Failed(c.Reason, doctor.Do("With your login at the cluster's AWS account, compare the agent's role with what it has to be:", verify), "%s", quote(c)).
+		verify := "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn " +
+			shell.Word(claim, "CLUSTER_ARN") + " --oidc-issuer ISSUER"
+		return doctor.Failed(c.Reason,
+			doctor.Do("With your login at the cluster's AWS account, compare the agent's role with what it has to be:", verify),
+			"%s", quote(c)).
 			With(c.LastTransitionTime.Time, time.Time{})
 	case c.Status != metav1.ConditionTrue:
 		return unread("%.200s: the agent has not reported whether its role works", claim)

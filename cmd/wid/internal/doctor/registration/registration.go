@@ -1,8 +1,11 @@
-// Package registration shows how far a managed cluster has come on its way into a hub, and what each part of that way says of itself: agent,
-// requests, hub, Secret, conditions, Lease. It shows hubs and agents of this module and those of Open Cluster Management alike.
+// Package registration shows how far a managed cluster has come on its way into
+// a hub, and what each part of that way says of itself: agent, requests, hub,
+// Secret, conditions, Lease. It shows hubs and agents of this module and those
+// of Open Cluster Management alike.
 //
-// A part is right or wrong only by a condition, an answer or a time, which its line quotes. The doctor uses the agent's credential as the
-// agent does, and changes nothing.
+// A part is right or wrong only by a condition, an answer or a time, which its
+// line quotes. The doctor uses the agent's credential as the agent does, and
+// changes nothing.
 package registration
 
 import (
@@ -35,10 +38,12 @@ import (
 // Config says which registration to examine.
 type Config struct {
 	ClusterName string // of the ManagedCluster
-	// Hub and Spoke lead to the hub and to the managed cluster. Their schemes need no kinds. Nil: that side is not
-	// examined. Only reviews of access are created, at the hub.
+	// Hub and Spoke lead to the hub and to the managed cluster. Their schemes
+	// need no kinds. Nil: that side is not examined. Only reviews of access are
+	// created, at the hub.
 	Hub, Spoke client.Client
-	// HubFile and SpokeFile lead the commands of remedies to that side. Empty: a context for the reader to fill in.
+	// HubFile and SpokeFile lead the commands of remedies to that side. Empty:
+	// a context for the reader to fill in.
 	HubFile, SpokeFile cli.KubeFile
 	Examination        doctor.Examination // with Cluster, Timeout and Progress
 }
@@ -63,7 +68,8 @@ type examination struct {
 // Checks returns the parts of Run in their order.
 func Checks() []doctor.Check { return (&examination{}).parts() }
 
-// parts are in the order in which a cluster joins. The hub's program comes before what it decides.
+// parts are in the order in which a cluster joins. The hub's program comes
+// before what it decides.
 func (e *examination) parts() []doctor.Check {
 	return []doctor.Check{
 		{ID: "sides", Title: "the kubeconfigs of hub and cluster", Run: e.showSides},
@@ -103,7 +109,8 @@ func unread(format string, args ...any) doctor.Finding {
 	return doctor.Unclear(doctor.Remedy{}, format, args...)
 }
 
-// when runs a part if it can look. A part whose Events cannot be read proves nothing.
+// when runs a part if it can look. A part whose Events cannot be read proves
+// nothing.
 func (e *examination) when(canLook func() bool, otherwise string, f show) show {
 	return func(ctx context.Context) doctor.Finding {
 		if !canLook() {
@@ -127,10 +134,12 @@ func (e *examination) ofCluster(f show) show {
 	return e.ofHub(e.when(func() bool { return e.cluster != nil }, "the hub shows no ManagedCluster", f))
 }
 
-// showSides reads what several parts show, and finds kubeconfigs that were mixed up.
+// showSides reads what several parts show, and finds kubeconfigs that were
+// mixed up.
 func (e *examination) showSides(ctx context.Context) doctor.Finding {
 	if errs := validation.IsDNS1123Label(e.ClusterName); len(errs) > 0 {
-		return doctor.Failed("InvalidName", doctor.Do("Choose a name of lower-case letters, digits and hyphens."), "%.100q cannot be the name of a cluster.", e.ClusterName)
+		return doctor.Failed("InvalidName", doctor.Do("Choose a name of lower-case letters, digits and hyphens."),
+			"%.100q cannot be the name of a cluster.", e.ClusterName)
 	}
 	if e.Spoke != nil {
 		e.own, e.boot = e.readSecret(ctx, ocm.HubKubeconfigSecret), e.readSecret(ctx, agent.DefaultBootstrapSecret)
@@ -155,7 +164,8 @@ func (e *examination) showSides(ctx context.Context) doctor.Finding {
 
 func (e *examination) readHub(ctx context.Context) {
 	cluster := &ocm.ManagedCluster{}
-	if e.clusterErr = kube.Get(ctx, e.Hub, ocm.GroupVersion.WithKind("ManagedCluster"), client.ObjectKey{Name: e.ClusterName}, cluster); e.clusterErr != nil {
+	if e.clusterErr = kube.Get(ctx, e.Hub, ocm.GroupVersion.WithKind("ManagedCluster"),
+		client.ObjectKey{Name: e.ClusterName}, cluster); e.clusterErr != nil {
 		cluster = nil
 	} else {
 		role := &rbacv1.ClusterRole{}
@@ -166,15 +176,20 @@ func (e *examination) readHub(ctx context.Context) {
 	e.cluster = cluster
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: e.ClusterName, Name: ocm.LeaseName}
-	if kube.Get(ctx, e.Hub, coordinationv1.SchemeGroupVersion.WithKind("Lease"), key, lease) == nil && lease.Spec.RenewTime != nil {
+	if kube.Get(ctx, e.Hub, coordinationv1.SchemeGroupVersion.WithKind("Lease"), key, lease) == nil &&
+		lease.Spec.RenewTime != nil {
 		e.lease = lease
 	}
-	e.requests, e.requestErr = kube.List[certificateRequest](ctx, e.Hub, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+	e.requests, e.requestErr = kube.List[certificateRequest](ctx, e.Hub,
+		certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 		client.MatchingLabels{ocm.ClusterNameLabel: e.ClusterName}) // anyone who may create requests chooses the label
-	slices.SortStableFunc(e.requests, func(a, b certificateRequest) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	slices.SortStableFunc(e.requests, func(a, b certificateRequest) int {
+		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+	})
 }
 
-// joined returns since when the cluster has joined, the zero time if it has not.
+// joined returns since when the cluster has joined, the zero time if it has
+// not.
 func (e *examination) joined() time.Time {
 	if e.state.Joined != metav1.ConditionTrue {
 		return time.Time{}
@@ -183,8 +198,8 @@ func (e *examination) joined() time.Time {
 	return kube.Past(joined.LastTransitionTime.Time, e.cluster.CreationTimestamp.Time)
 }
 
-// renewed returns when the agent last renewed its Lease. The hub creates the Lease before the agent joins. A time of the future is that of a
-// wrong clock.
+// renewed returns when the agent last renewed its Lease. The hub creates the
+// Lease before the agent joins. A time of the future is that of a wrong clock.
 func (e *examination) renewed() time.Time {
 	if e.lease == nil || e.cluster != nil && e.joined().IsZero() {
 		return time.Time{}
@@ -192,7 +207,8 @@ func (e *examination) renewed() time.Time {
 	return kube.Past(e.lease.Spec.RenewTime.Time, time.Time{})
 }
 
-// agentWorked returns when the agent last worked: it renewed its Lease, or joined as this ManagedCluster.
+// agentWorked returns when the agent last worked: it renewed its Lease, or
+// joined as this ManagedCluster.
 func (e *examination) agentWorked() time.Time {
 	return slices.MaxFunc([]time.Time{e.renewed(), e.joined()}, time.Time.Compare)
 }
@@ -222,7 +238,8 @@ func quote(c metav1.Condition) string { //nolint:gocritic // a copy
 
 func (e *examination) name() string { return shell.Word(e.ClusterName, "CLUSTER") }
 
-// atHub and inCluster return the remedy of a sentence and commands for one side.
+// atHub and inCluster return the remedy of a sentence and commands for one
+// side.
 func (e *examination) atHub(text string, commands ...string) doctor.Remedy {
 	return kube.Do(e.HubFile, "At the hub, "+text, commands...)
 }
@@ -231,17 +248,20 @@ func (e *examination) inCluster(text string, commands ...string) doctor.Remedy {
 	return kube.Do(e.SpokeFile, "In the cluster, "+text, commands...)
 }
 
-// The remedies of several parts. The hub prints the command that joins, because it knows its address, CA and auth types.
+// The remedies of several parts. The hub prints the command that joins, because
+// it knows its address, CA and auth types.
 func (e *examination) accept() doctor.Remedy {
 	return e.atHub("accept the cluster if it is wanted:", "wid hub accept --clusters "+e.name())
 }
 
 func (e *examination) join() doctor.Remedy {
 	if e.deployment != ownAgent { // the tools of its hub join it
-		return e.inCluster("give the agent of Open Cluster Management a new bootstrap kubeconfig, by the tools of its hub. What its operator says:",
+		return e.inCluster(
+			"give the agent of Open Cluster Management a new bootstrap kubeconfig, by the tools of its hub. What its operator says:",
 			"kubectl get klusterlets -o yaml")
 	}
-	return e.atHub("create a token. Run the command that it prints in the cluster:", "wid hub token --cluster-name "+e.name())
+	return e.atHub("create a token. Run the command that it prints in the cluster:",
+		"wid hub token --cluster-name "+e.name())
 }
 
 func (e *examination) readLog() doctor.Remedy {
@@ -258,7 +278,8 @@ func (e *examination) anotherName(what, name string) doctor.Finding {
 	return doctor.Failed("AnotherClusterName", remedy, "%s %.100q, not %q.", what, name, e.ClusterName)
 }
 
-// action returns the action that a reason of hub or agent names, and else a command that looks.
+// action returns the action that a reason of hub or agent names, and else a
+// command that looks.
 func (e *examination) action(reason string, look doctor.Remedy) doctor.Remedy {
 	switch reason {
 	case "NotAccepted", "ClusterNotAccepted", ocm.ReasonHubDenied:
@@ -269,7 +290,8 @@ func (e *examination) action(reason string, look doctor.Remedy) doctor.Remedy {
 	return look
 }
 
-// events returns the newest Warning Events of an object of the hub, with the remedy of each reason.
+// events returns the newest Warning Events of an object of the hub, with the
+// remedy of each reason.
 func (e *examination) events(ctx context.Context, namespace string, uid types.UID, look doctor.Remedy) []doctor.Event {
 	remedy := func(v *corev1.Event) doctor.Remedy { return e.action(v.Reason, look) }
 	return e.warnings(ctx, e.Hub, namespace, kube.UID(uid), remedy, nil)
@@ -283,13 +305,15 @@ func (e *examination) warnings(ctx context.Context, c client.Reader, namespace s
 	return all
 }
 
-// agentEvents returns the agent's own Events that name a part, "requests", "bootstrap" or "agent". All are about its Secret, which may be gone.
+// agentEvents returns the agent's own Events that name a part, "requests",
+// "bootstrap" or "agent". All are about its Secret, which may be gone.
 func (e *examination) agentEvents(ctx context.Context, part string) []doctor.Event {
 	if e.Spoke == nil {
 		return nil
 	}
 	remedy := func(v *corev1.Event) doctor.Remedy { return e.action(v.Reason, e.readLog()) }
-	return e.warnings(ctx, e.Spoke, agent.DefaultNamespace, client.MatchingFields{"involvedObject.name": ocm.HubKubeconfigSecret}, remedy,
+	return e.warnings(ctx, e.Spoke, agent.DefaultNamespace,
+		client.MatchingFields{"involvedObject.name": ocm.HubKubeconfigSecret}, remedy,
 		func(v *corev1.Event) bool { return named(v.Reason) == part })
 }
 

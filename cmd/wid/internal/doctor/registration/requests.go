@@ -26,7 +26,8 @@ type certificateRequest = certificatesv1.CertificateSigningRequest
 // maxShown bounds the requests that a report lists.
 const maxShown = 10
 
-// describe says what a reader decides by: the state of a request, its user, the subject that it asks for, and the user's groups.
+// describe says what a reader decides by: the state of a request, its user, the
+// subject that it asks for, and the user's groups.
 func describe(r *certificateRequest) (name, text string) {
 	state := "pending"
 	for _, c := range r.Status.Conditions {
@@ -35,11 +36,13 @@ func describe(r *certificateRequest) (name, text string) {
 	if len(r.Status.Certificate) > 0 {
 		state += ", signed"
 	}
-	return fmt.Sprintf("%.100s", r.Name), fmt.Sprintf("%.63s, %s old, by user %.200q for the subject %.300q, in groups %.300q", state,
-		doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, subjectOf(r), r.Spec.Groups)
+	return fmt.Sprintf("%.100s", r.Name),
+		fmt.Sprintf("%.63s, %s old, by user %.200q for the subject %.300q, in groups %.300q", state,
+			doctor.Age(r.CreationTimestamp.Time), r.Spec.Username, subjectOf(r), r.Spec.Groups)
 }
 
-// subjectOf has blanks between the parts of the subject, so that a line can break there.
+// subjectOf has blanks between the parts of the subject, so that a line can
+// break there.
 func subjectOf(r *certificateRequest) string {
 	if block, _ := pem.Decode(r.Spec.Request); block != nil {
 		if parsed, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
@@ -49,7 +52,8 @@ func subjectOf(r *certificateRequest) string {
 	return "none that can be read"
 }
 
-// key returns the SHA-256 of the public key that the agent waits for, as csr.Request.Key has it, "" if it waits for none.
+// key returns the SHA-256 of the public key that the agent waits for, as
+// csr.Request.Key has it, "" if it waits for none.
 func (e *examination) key() string {
 	_, state := registration.Unpack(registration.AuthTypeCSR, e.own.data)
 	for _, content := range state {
@@ -64,7 +68,8 @@ func (e *examination) key() string {
 	return ""
 }
 
-// ownRequest returns the request of the agent, which has the key in the agent's Secret, and nil if there is none.
+// ownRequest returns the request of the agent, which has the key in the agent's
+// Secret, and nil if there is none.
 func (e *examination) ownRequest() *csr.Request {
 	key := e.key()
 	for i := range e.requests {
@@ -76,7 +81,8 @@ func (e *examination) ownRequest() *csr.Request {
 	return nil
 }
 
-// showRequests shows the request of the agent. Those of others are evidence for --verbose, and never against the agent.
+// showRequests shows the request of the agent. Those of others are evidence for
+// --verbose, and never against the agent.
 func (e *examination) showRequests(ctx context.Context) doctor.Finding {
 	if e.requestErr != nil {
 		return unread("the requests: %s", kubeerror.Message(e.requestErr))
@@ -116,10 +122,13 @@ func (e *examination) showRequest(ctx context.Context, r *csr.Request) doctor.Fi
 		}
 	}
 	f := doctor.Unclear(look, "%s; %s", text, name).Whole()
-	since, worked := time.Time{}, time.Time{} // a credential that is still valid says nothing of a request for the next one
+	// a credential that is still valid says nothing of a request for the next
+	// one
+	since, worked := time.Time{}, time.Time{}
 	switch {
 	case refusal != nil:
-		f = doctor.Failed("ClientCertificate"+string(refusal.Type), look, "%s is %s: %.63s: %.300s", name, refusal.Type, refusal.Reason, refusal.Message)
+		f = doctor.Failed("ClientCertificate"+string(refusal.Type), look, "%s is %s: %.63s: %.300s", name, refusal.Type,
+			refusal.Reason, refusal.Message)
 		since = refusal.LastTransitionTime.Time
 	case len(r.Object.Status.Certificate) > 0:
 		f, worked = doctor.Passed("%s; %s", text, name), e.credentialWorked()
@@ -138,12 +147,15 @@ func (e *examination) rivals() bool {
 	return open > 1
 }
 
-// ofRequest returns the action that the hub's Event names. The command approves only a request of the agent.
+// ofRequest returns the action that the hub's Event names. The command approves
+// only a request of the agent.
 func (e *examination) ofRequest(r *csr.Request, reason string, look doctor.Remedy) doctor.Remedy {
-	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:", r.Object.Spec.Username)
+	text := fmt.Sprintf("if this cluster's agent lost its credential or was replaced, approve its request by user %.200q:",
+		r.Object.Spec.Username)
 	if reason == "NotAccepted" && e.rivals() {
-		text = fmt.Sprintf("accept the cluster if it is wanted. Several requests wait (--verbose): approve the one with the key of this "+
-			"cluster's agent, by user %.200q:", r.Object.Spec.Username)
+		text = fmt.Sprintf(
+			"accept the cluster if it is wanted. Several requests wait (--verbose): approve the one with the key of this "+
+				"cluster's agent, by user %.200q:", r.Object.Spec.Username)
 		reason = "SeveralRequests"
 	}
 	switch {

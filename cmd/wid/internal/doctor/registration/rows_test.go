@@ -40,23 +40,33 @@ func forbidding(t *testing.T) (kubeconfigs string) {
 	return serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
 			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"agent-of-cluster1"}}}`))
+			_,
+				_ = w.Write(
+				[]byte(
+					`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"agent-of-cluster1"}}}`))
 			return
 		}
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`))
+		_,
+			_ = w.Write(
+			[]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`))
 	})
 }
 
-// environment are the objects of both sides, and the kinds that may not be read.
+// environment are the objects of both sides, and the kinds that may not be
+// read.
 type environment struct {
 	hub, spoke []client.Object
 	forbidden  map[string]bool // by kind and namespace
 }
 
-func (w *environment) cluster() *ocm.ManagedCluster { return w.hub[0].(*ocm.ManagedCluster) } //nolint:errcheck,forcetypeassert // of joined
+func (w *environment) cluster() *ocm.ManagedCluster {
+	return w.hub[0].(*ocm.ManagedCluster)
+} //nolint:errcheck,forcetypeassert // of joined
 
-func (w *environment) deployment() *appsv1.Deployment { return w.spoke[0].(*appsv1.Deployment) } //nolint:errcheck,forcetypeassert // of member
+func (w *environment) deployment() *appsv1.Deployment {
+	return w.spoke[0].(*appsv1.Deployment)
+} //nolint:errcheck,forcetypeassert // of member
 
 func (w *environment) side(t *testing.T, objects []client.Object) client.Client {
 	t.Helper()
@@ -67,7 +77,8 @@ func (w *environment) side(t *testing.T, objects []client.Object) client.Client 
 		return nil
 	}
 	return interceptor.NewClient(newClient(t, objects...), interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if err := refuse(o.GetObjectKind().GroupVersionKind(), key.Namespace); err != nil {
 				return err
 			}
@@ -88,7 +99,8 @@ func (w *environment) side(t *testing.T, objects []client.Object) client.Client 
 
 func (w *environment) run(t *testing.T) *doctor.Report {
 	t.Helper()
-	return registration.Run(t.Context(), registration.Config{ClusterName: "cluster1", Hub: w.side(t, w.hub), Spoke: w.side(t, w.spoke)})
+	return registration.Run(t.Context(),
+		registration.Config{ClusterName: "cluster1", Hub: w.side(t, w.hub), Spoke: w.side(t, w.spoke)})
 }
 
 // healthy is a cluster whose agent works.
@@ -102,8 +114,10 @@ func healthy(t *testing.T) *environment {
 const agents = "open-cluster-management-agent"
 
 func warning(namespace, kind, name string, uid types.UID, reason, message string) client.Object {
-	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strings.ToLower(reason)}, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
-		InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name, UID: uid}, LastTimestamp: metav1.NewTime(time.Now().Add(time.Second))}
+	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strings.ToLower(reason)},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name, UID: uid},
+		LastTimestamp:  metav1.NewTime(time.Now().Add(time.Second))}
 }
 
 func (w *environment) decide(accepts bool, status metav1.ConditionStatus, reason string) {
@@ -111,7 +125,8 @@ func (w *environment) decide(accepts bool, status metav1.ConditionStatus, reason
 	c.Spec.HubAcceptsClient = accepts
 	meta.RemoveStatusCondition(&c.Status.Conditions, ocm.ConditionHubAccepted)
 	if status != "" {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: reason})
+		meta.SetStatusCondition(&c.Status.Conditions,
+			metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: reason})
 	}
 }
 
@@ -119,8 +134,9 @@ func (w *environment) decide(accepts bool, status metav1.ConditionStatus, reason
 func (w *environment) unavailable() {
 	d := w.deployment()
 	d.UID, d.Spec.Selector = "1", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
-	d.Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse,
-		Message: "not the minimum", LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Minute))}}}
+	d.Status = appsv1.DeploymentStatus{
+		Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse,
+			Message: "not the minimum", LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Minute))}}}
 }
 
 // What each line shows, and the headline with its command.
@@ -131,25 +147,38 @@ func TestRows(t *testing.T) {
 		class, line, command string
 	}{
 		"healthy": {func(*testing.T, *environment) {}, "", "✓ credential", ""},
-		"the hub refuses, and says whom": {func(t *testing.T, w *environment) { w.spoke = member(forbidding(t)) }, "HubKubeConfigForbidden",
+		"the hub refuses, and says whom": {func(t *testing.T, w *environment) {
+			w.spoke = member(forbidding(t))
+		}, "HubKubeConfigForbidden",
 			`answers 403 to user "agent-of-cluster1"`, "kubectl --context HUB get clusterrole,clusterrolebinding"},
-		"the Secret may not be read": {func(_ *testing.T, w *environment) { w.forbidden["Secret "+agents] = true }, "", "? secret      Secret hub-kubeconfig-secret", ""},
+		"the Secret may not be read": {func(_ *testing.T, w *environment) {
+			w.forbidden["Secret "+agents] = true
+		}, "", "? secret      Secret hub-kubeconfig-secret", ""},
 		"Events at the hub may not be read": {func(t *testing.T, w *environment) {
 			w.request(t)
 			w.forbidden["Event default"] = true
 		}, "", "its Events cannot be read", ""},
-		"Events in the cluster may not be read": {func(_ *testing.T, w *environment) { w.forbidden["Event "+agents] = true }, "", "? agent       its Events cannot be read", ""},
-		"denied":                                {func(_ *testing.T, w *environment) { w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied) }, ocm.ReasonHubDenied, "✗ decision", accept},
+		"Events in the cluster may not be read": {func(_ *testing.T, w *environment) {
+			w.forbidden["Event "+agents] = true
+		}, "", "? agent       its Events cannot be read", ""},
+		"denied": {func(_ *testing.T, w *environment) {
+			w.decide(false, metav1.ConditionFalse, ocm.ReasonHubDenied)
+		}, ocm.ReasonHubDenied, "✗ decision", accept},
 		"refused before acceptance": {func(_ *testing.T, w *environment) {
 			w.decide(false, metav1.ConditionFalse, "InvalidClaim")
 		}, "InvalidClaim", "✗ decision", ""},
-		"the hub has not acted": {func(_ *testing.T, w *environment) { w.decide(true, "", "") }, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
+		"the hub has not acted": {func(_ *testing.T, w *environment) {
+			w.decide(true, "", "")
+		}, "HubNotActing", "✗ decision", "kubectl --context HUB logs"},
 		"the hub's API server refuses what it does": {func(_ *testing.T, w *environment) {
 			w.decide(true, "", "")
-			meta.SetStatusCondition(&w.cluster().Status.Conditions, metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse,
-				Reason: "ReconcileFailed", Message: "policy says no"})
+			meta.SetStatusCondition(&w.cluster().Status.Conditions,
+				metav1.Condition{Type: ocm.ConditionReconciled, Status: metav1.ConditionFalse,
+					Reason: "ReconcileFailed", Message: "policy says no"})
 		}, "ReconcileFailed", "policy says no", "kubectl --context HUB"},
-		"the hub still lets it in": {func(_ *testing.T, w *environment) { w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted) }, "HubNotActing",
+		"the hub still lets it in": {func(_ *testing.T, w *environment) {
+			w.decide(false, metav1.ConditionTrue, ocm.ReasonHubAccepted)
+		}, "HubNotActing",
 			"still has access", "kubectl --context HUB logs"},
 		"a role that AWS refuses": {func(_ *testing.T, w *environment) {
 			c := w.cluster()
@@ -157,24 +186,33 @@ func TestRows(t *testing.T) {
 			role.Annotations = map[string]string{ocm.AuthTypeAnnotation: contract.AuthTypeAWS,
 				ocm.ClaimAnnotation: "arn:aws:eks:eu-central-1:123456789012:cluster/prod"}
 			w.hub = append(w.hub, role)
-			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
-		}, "RoleRefused", "✗ aws", "wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
+			meta.SetStatusCondition(&c.Status.Conditions,
+				metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: metav1.ConditionFalse, Reason: "RoleRefused"})
+		}, "RoleRefused", "✗ aws",
+			"wid hub policies --verify --eks-hub-cluster-arn HUB_ARN --eks-managed-cluster-arn arn:aws:eks:eu-central-1:123456789012:cluster/prod"},
 		"the ClusterRole may not be read": {func(_ *testing.T, w *environment) { w.forbidden["ClusterRole "] = true },
 			"", "its claim is not known", ""},
 		"the hub has not read the claim": {func(_ *testing.T, w *environment) { w.decide(false, "", "") },
 			"NotAccepted", "the hub has not published its claim yet", accept},
 		"a Pod that no node takes": {func(_ *testing.T, w *environment) {
 			w.unavailable()
-			w.spoke = append(w.spoke, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: "registration-agent-1-x", Labels: map[string]string{"app": "agent"}},
-				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"}}}})
-		}, "AgentNotRunning", "PodScheduled=False, Unschedulable: 0/3 nodes", "kubectl --context CLUSTER describe deployment,pods"},
+			w.spoke = append(w.spoke,
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: "registration-agent-1-x",
+					Labels: map[string]string{"app": "agent"}},
+					Status: corev1.PodStatus{
+						Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+							Reason: "Unschedulable", Message: "0/3 nodes"}}}})
+		}, "AgentNotRunning", "PodScheduled=False, Unschedulable: 0/3 nodes",
+			"kubectl --context CLUSTER describe deployment,pods"},
 		"a ReplicaSet without Pods": {func(_ *testing.T, w *environment) {
 			w.unavailable()
-			w.spoke = append(w.spoke, warning(agents, "ReplicaSet", "registration-agent-1", "2", "FailedCreate", "exceeded quota"),
+			w.spoke = append(w.spoke,
+				warning(agents, "ReplicaSet", "registration-agent-1", "2", "FailedCreate", "exceeded quota"),
 				warning(agents, "Pod", "other-1", "3", "BackOff", "of another Deployment"))
 		}, "FailedCreate", "exceeded quota", "kubectl --context CLUSTER describe deployment,pods"},
 		"no bootstrap Secret": {func(_ *testing.T, w *environment) {
-			w.spoke = append(w.spoke[:1], warning(agents, "Secret", ocm.HubKubeconfigSecret, "", "BootstrapCredentialRefused", "there is no Secret"))
+			w.spoke = append(w.spoke[:1],
+				warning(agents, "Secret", ocm.HubKubeconfigSecret, "", "BootstrapCredentialRefused", "there is no Secret"))
 		}, "BootstrapCredentialRefused", "✗ bootstrap", "wid hub token --cluster-name cluster1 --context HUB"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +220,8 @@ func TestRows(t *testing.T) {
 			tc.change(t, w)
 			report := w.run(t)
 			said, text := report.Summary(), report.Text(doctor.TextOptions{Width: 400})
-			if said.Class != tc.class || !strings.Contains(text, tc.line) || tc.command != "" && !strings.HasPrefix(strings.Join(said.Remedy.Commands, "\n"), tc.command) {
+			if said.Class != tc.class || !strings.Contains(text, tc.line) ||
+				tc.command != "" && !strings.HasPrefix(strings.Join(said.Remedy.Commands, "\n"), tc.command) {
 				t.Errorf("%s, %q:\n%s", said.Class, said.Remedy.Commands, text)
 			}
 			if isHealthy := report.Result == doctor.Pass; isHealthy != (name == "healthy") {
@@ -200,7 +239,8 @@ func (w *environment) request(t *testing.T) *certificatesv1.CertificateSigningRe
 		t.Fatal(err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{
-		CommonName: contract.AgentUser("cluster1", "agent1"), Organization: []string{contract.ClusterGroup("cluster1")}}}, key)
+		CommonName: contract.AgentUser("cluster1", "agent1"), Organization: []string{contract.ClusterGroup("cluster1")}}},
+		key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,13 +249,16 @@ func (w *environment) request(t *testing.T) *certificatesv1.CertificateSigningRe
 		t.Fatal(err)
 	}
 	own := w.spoke[1].(*corev1.Secret) //nolint:errcheck,forcetypeassert // of member
-	state := contract.Step{State: map[string][]byte{"key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}}
+	state := contract.Step{
+		State: map[string][]byte{"key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}}
 	if own.Data, err = contract.Pack(contract.AuthTypeCSR, own.Data, state); err != nil {
 		t.Fatal(err)
 	}
-	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "cluster1-abc", UID: "of the request", CreationTimestamp: metav1.Now(),
+	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "cluster1-abc",
+		UID: "of the request", CreationTimestamp: metav1.Now(),
 		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}, Spec: certificatesv1.CertificateSigningRequestSpec{
-		SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: "system:bootstrap:abcdef", Groups: []string{contract.BootstrapGroup, "system:authenticated"},
+		SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: "system:bootstrap:abcdef",
+		Groups:  []string{contract.BootstrapGroup, "system:authenticated"},
 		Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
 		Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
 	w.hub = append(w.hub, r)
@@ -226,18 +269,21 @@ func (w *environment) request(t *testing.T) *certificatesv1.CertificateSigningRe
 // subject. The command is that of the remedy, whatever the Event says.
 func TestRequestsForAPerson(t *testing.T) {
 	const approve = "wid hub accept --clusters cluster1 --approve-request cluster1-abc --context HUB"
-	for reason, want := range map[string]string{"AlreadyJoined": approve, "AnotherAgent": approve, "AnotherKey": approve, "SeveralRequests": approve,
-		"InvalidRequest": "kubectl --context HUB describe csr cluster1-abc"} {
+	for reason, want := range map[string]string{"AlreadyJoined": approve, "AnotherAgent": approve, "AnotherKey": approve,
+		"SeveralRequests": approve,
+		"InvalidRequest":  "kubectl --context HUB describe csr cluster1-abc"} {
 		t.Run(reason, func(t *testing.T) {
 			w := healthy(t)
 			r := w.request(t)
-			w.hub = append(w.hub, warning(metav1.NamespaceDefault, "CertificateSigningRequest", r.Name, r.UID, reason, "ask a person"))
+			w.hub = append(w.hub, warning(metav1.NamespaceDefault, "CertificateSigningRequest", r.Name, r.UID, reason,
+				"ask a person"))
 			report := w.run(t)
 			if said := report.Summary(); said.Class != reason || !slices.Equal(said.Remedy.Commands, []string{want}) {
 				t.Errorf("%s, %q", said.Class, said.Remedy.Commands)
 			}
 			lines := strings.Join(strings.Fields(report.String()), " ")
-			for _, part := range []string{`user "system:bootstrap:abcdef"`, `CN=system:open-cluster-management:cluster1:agent1`, `"` + contract.BootstrapGroup + `" "system:authenticated"`} {
+			for _, part := range []string{`user "system:bootstrap:abcdef"`, `CN=system:open-cluster-management:cluster1:agent1`,
+				`"` + contract.BootstrapGroup + `" "system:authenticated"`} {
 				if !strings.Contains(lines, part) {
 					t.Errorf("80 columns cut %s:\n%s", part, report)
 				}
@@ -250,11 +296,15 @@ func TestRequestsForAPerson(t *testing.T) {
 func TestTimesThatGoCannotReadAreShown(t *testing.T) {
 	at := metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := healthy(t)
-	w.cluster().Status.Conditions = append(w.cluster().Status.Conditions, metav1.Condition{Type: "A", Status: metav1.ConditionTrue, LastTransitionTime: at})
+	w.cluster().Status.Conditions = append(w.cluster().Status.Conditions,
+		metav1.Condition{Type: "A", Status: metav1.ConditionTrue, LastTransitionTime: at})
 	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}
-	a.Status.Conditions = []metav1.Condition{{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionFalse, Reason: "Bad", LastTransitionTime: at}}
-	report := registration.Run(t.Context(), registration.Config{ClusterName: "cluster1", Hub: newClient(t, append(w.hub, a)...)})
-	if f := report.Of("cluster"); f.Result != doctor.Pass || !strings.Contains(f.Message, "cannot be read") || !strings.Contains(f.Message, "10000-01-01") {
+	a.Status.Conditions = []metav1.Condition{{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionFalse,
+		Reason: "Bad", LastTransitionTime: at}}
+	report := registration.Run(t.Context(),
+		registration.Config{ClusterName: "cluster1", Hub: newClient(t, append(w.hub, a)...)})
+	if f := report.Of("cluster"); f.Result != doctor.Pass || !strings.Contains(f.Message, "cannot be read") ||
+		!strings.Contains(f.Message, "10000-01-01") {
 		t.Errorf("the cluster: %+v", f)
 	}
 	if f := report.Of("addons"); f.Result != doctor.Fail || !strings.Contains(f.Message, "Bad") {

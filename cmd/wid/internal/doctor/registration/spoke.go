@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Names of the agent's Deployment: those of Open Cluster Management's operator, and that of wid join.
+// Names of the agent's Deployment: those of Open Cluster Management's operator,
+// and that of wid join.
 const (
 	operatorAgent  = "klusterlet-registration-agent"
 	singletonAgent = "klusterlet-agent"
@@ -32,7 +33,8 @@ type secret struct {
 
 func (e *examination) readSecret(ctx context.Context, name string) secret {
 	var s corev1.Secret
-	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, &s)
+	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"),
+		client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, &s)
 	if err == nil && s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
@@ -45,7 +47,8 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 	var f doctor.Finding
 	for _, name := range []string{operatorAgent, singletonAgent, ownAgent} {
 		e.deployment = name
-		if d, f = e.showDeployment(ctx, e.Spoke, e.inCluster, client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}); f.Class != missing {
+		if d, f = e.showDeployment(ctx, e.Spoke, e.inCluster,
+			client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}); f.Class != missing {
 			break
 		}
 	}
@@ -66,7 +69,8 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 
 const missing = "Missing"
 
-// showDeployment goes by the conditions of a Deployment. If it is not available, its Pods and the Events say why.
+// showDeployment goes by the conditions of a Deployment. If it is not
+// available, its Pods and the Events say why.
 func (e *examination) showDeployment(ctx context.Context, c client.Reader, at func(string, ...string) doctor.Remedy,
 	key client.ObjectKey) (*appsv1.Deployment, doctor.Finding) {
 	d := &appsv1.Deployment{}
@@ -84,7 +88,8 @@ func (e *examination) showDeployment(ctx context.Context, c client.Reader, at fu
 			available = c
 		}
 	}
-	text := fmt.Sprintf("Deployment %s: %d of %d replicas are available", key.Name, d.Status.AvailableReplicas, d.Status.Replicas)
+	text := fmt.Sprintf("Deployment %s: %d of %d replicas are available", key.Name, d.Status.AvailableReplicas,
+		d.Status.Replicas)
 	switch {
 	case available.Status == corev1.ConditionTrue && d.Status.AvailableReplicas == 0: // Kubernetes calls that available
 		return d, doctor.Failed("AgentNotRunning", look, "%s: it is scaled to 0", text)
@@ -94,12 +99,17 @@ func (e *examination) showDeployment(ctx context.Context, c client.Reader, at fu
 		f := doctor.Failed("AgentNotRunning", look, "%s: %.300s%s", text, available.Message, waiting(ctx, c, d))
 		return d, f.With(available.LastTransitionTime.Time, time.Time{}, e.eventsOf(ctx, c, d, look)...)
 	}
-	return d, doctor.Unclear(look, "%s%s", text, waiting(ctx, c, d)).With(time.Time{}, time.Time{}, e.eventsOf(ctx, c, d, look)...)
+	return d, doctor.Unclear(look, "%s%s", text, waiting(ctx, c, d)).With(time.Time{}, time.Time{},
+		e.eventsOf(ctx, c, d, look)...)
 }
 
-// eventsOf returns the Events of a Deployment, of its ReplicaSets and of its Pods, which have its name as their prefix.
-func (e *examination) eventsOf(ctx context.Context, c client.Reader, d *appsv1.Deployment, look doctor.Remedy) []doctor.Event {
-	return e.warnings(ctx, c, d.Namespace, client.MatchingFields{}, func(*corev1.Event) doctor.Remedy { return look }, func(v *corev1.Event) bool {
+// eventsOf returns the Events of a Deployment, of its ReplicaSets and of its
+// Pods, which have its name as their prefix.
+func (e *examination) eventsOf(ctx context.Context, c client.Reader, d *appsv1.Deployment,
+	look doctor.Remedy) []doctor.Event {
+	return e.warnings(ctx, c, d.Namespace, client.MatchingFields{}, func(*corev1.Event) doctor.Remedy {
+		return look
+	}, func(v *corev1.Event) bool {
 		o := v.InvolvedObject
 		return o.UID == d.UID || (o.Kind == "ReplicaSet" || o.Kind == "Pod") && strings.HasPrefix(o.Name, d.Name+"-")
 	})
@@ -110,7 +120,8 @@ func waiting(ctx context.Context, c client.Reader, d *appsv1.Deployment) string 
 	if d.Spec.Selector == nil || len(d.Spec.Selector.MatchLabels) == 0 {
 		return ""
 	}
-	pods, _ := kube.List[corev1.Pod](ctx, c, corev1.SchemeGroupVersion.WithKind("Pod"), //nolint:errcheck // they only explain
+	pods, _ := kube.List[corev1.Pod](ctx, c, corev1.SchemeGroupVersion.WithKind("Pod"),
+		//nolint:errcheck // they only explain
 		client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
 	for i := range pods {
 		for _, p := range pods[i].Status.Conditions {
@@ -127,16 +138,19 @@ func waiting(ctx context.Context, c client.Reader, d *appsv1.Deployment) string 
 	return ""
 }
 
-// showSecret shows where the credential leads, and from when to when it is valid.
+// showSecret shows where the credential leads, and from when to when it is
+// valid.
 func (e *examination) showSecret(context.Context) doctor.Finding {
 	const name = ocm.HubKubeconfigSecret
 	switch {
 	case e.own.err != nil:
 		return unread("Secret %s: %s", name, kubeerror.Message(e.own.err))
 	case e.own.data == nil:
-		return doctor.Failed("HubKubeConfigSecretMissing", e.readLog(), "There is no Secret %s in namespace %s.", name, agent.DefaultNamespace)
+		return doctor.Failed("HubKubeConfigSecretMissing", e.readLog(), "There is no Secret %s in namespace %s.", name,
+			agent.DefaultNamespace)
 	case len(e.own.data["kubeconfig"]) == 0:
-		return doctor.Failed("HubKubeConfigMissing", e.readLog(), "The Secret %s has no kubeconfig: the agent has not been issued a credential.", name)
+		return doctor.Failed("HubKubeConfigMissing", e.readLog(),
+			"The Secret %s has no kubeconfig: the agent has not been issued a credential.", name)
 	}
 	if cluster, ok := e.own.data[ocm.SecretKeyClusterName]; ok && string(cluster) != e.ClusterName {
 		return e.anotherName("The Secret "+name+" holds the credential of cluster", string(cluster))
@@ -160,5 +174,7 @@ func (e *examination) showSecret(context.Context) doctor.Finding {
 
 // synchronize is the remedy of a time that only a wrong clock explains.
 func synchronize() doctor.Remedy {
-	return doctor.Do("A clock is wrong. Look at those of the hub's nodes, of the cluster's nodes and of this machine, on each of them:", "timedatectl status")
+	return doctor.Do(
+		"A clock is wrong. Look at those of the hub's nodes, of the cluster's nodes and of this machine, on each of them:",
+		"timedatectl status")
 }

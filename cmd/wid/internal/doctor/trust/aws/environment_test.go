@@ -26,7 +26,8 @@ const (
 	audience = "sts.amazonaws.com"
 )
 
-// environment is an account in which everything fits, until a test changes that.
+// environment is an account in which everything fits, until a test changes
+// that.
 type environment struct {
 	*testing.T
 	issuer  *cloudtest.Issuer
@@ -72,12 +73,15 @@ func (w *environment) run() *doctor.Report {
 // queryOf asks about the role for a token of the ServiceAccount.
 func queryOf(issuer string) doctor.TrustQuery {
 	return doctor.TrustQuery{Identity: roleARN, Annotations: map[string]string{annotation.AWSRoleARN: roleARN},
-		Claims: doctor.Claims{Issuer: issuer, Subject: subject, Audiences: []string{audience}, Namespace: "tenant-a", ServiceAccount: "app"}}
+		Claims: doctor.Claims{Issuer: issuer, Subject: subject, Audiences: []string{audience}, Namespace: "tenant-a",
+			ServiceAccount: "app"}}
 }
 
-// printed is a trust policy with the given statements. ISS is the issuer's host, PROVIDER its OIDC provider, SUB the subject.
+// printed is a trust policy with the given statements. ISS is the issuer's
+// host, PROVIDER its OIDC provider, SUB the subject.
 func printed(statements string) string {
-	return strings.NewReplacer("ISS", "issuer.example", "PROVIDER", "arn:aws:iam::"+account+":oidc-provider/issuer.example", "SUB", subject).Replace(
+	return strings.NewReplacer("ISS", "issuer.example", "PROVIDER",
+		"arn:aws:iam::"+account+":oidc-provider/issuer.example", "SUB", subject).Replace(
 		`{"Version":"2012-10-17","Statement":` + statements + "}")
 }
 

@@ -17,10 +17,12 @@ import (
 // maxPolicy bounds a trust policy, in bytes. IAM accepts less.
 const maxPolicy = 64 << 10
 
-// statement is a statement of a trust policy. Its members have more than one form.
+// statement is a statement of a trust policy. Its members have more than one
+// form.
 type statement struct {
 	raw json.RawMessage
-	// odd marks a statement with members that the package does not check, such as NotAction.
+	// odd marks a statement with members that the package does not check, such
+	// as NotAction.
 	odd bool
 
 	Sid, Principal, Action json.RawMessage
@@ -31,7 +33,8 @@ type statement struct {
 // parsePolicy reports false for a document without statements.
 func parsePolicy(document []byte) (list []statement, ok bool) {
 	var policy struct{ Statement json.RawMessage }
-	if len(document) > maxPolicy || !utf8.Valid(document) || json.Unmarshal(document, &policy) != nil || policy.Statement == nil {
+	if len(document) > maxPolicy || !utf8.Valid(document) || json.Unmarshal(document, &policy) != nil ||
+		policy.Statement == nil {
 		return nil, false
 	}
 	var many []json.RawMessage
@@ -63,9 +66,12 @@ func texts(raw json.RawMessage) ([]string, bool) {
 
 const webIdentityAction = "sts:AssumeRoleWithWebIdentity"
 
-// covers reports whether a list of actions contains AssumeRoleWithWebIdentity. IAM ignores the case of actions.
+// covers reports whether a list of actions contains AssumeRoleWithWebIdentity.
+// IAM ignores the case of actions.
 func covers(actions []string) bool {
-	return slices.ContainsFunc(actions, func(a string) bool { return like(strings.ToLower(a), strings.ToLower(webIdentityAction)) })
+	return slices.ContainsFunc(actions, func(a string) bool {
+		return like(strings.ToLower(a), strings.ToLower(webIdentityAction))
+	})
 }
 
 // like is IAM's StringLike: * stands for any text, ? for one character.
@@ -75,8 +81,9 @@ func like(pattern, s string) bool {
 	return err == nil && expression.MatchString(s)
 }
 
-// checkPolicy needs one statement that allows the token. It checks no Deny: beside such a statement, one makes the result unknown. The
-// message is about the last statement that comes close.
+// checkPolicy needs one statement that allows the token. It checks no Deny:
+// beside such a statement, one makes the result unknown. The message is about
+// the last statement that comes close.
 func (t *target) checkPolicy(document []byte) doctor.Finding {
 	statements, ok := parsePolicy(document)
 	if !ok {
@@ -110,7 +117,8 @@ func (t *target) checkPolicy(document []byte) doctor.Finding {
 func (t *target) unclear(expression string) doctor.Finding {
 	expression = redact.Text(expression)
 	remedy := doctor.Do("Compare it with the token:", t.showRole()+" --query Role.AssumeRolePolicyDocument")
-	return doctor.Unclear(remedy, "The doctor does not check this in the trust policy of role %s: %.60s", t.role.Name, expression).Detail("expression", expression)
+	return doctor.Unclear(remedy, "The doctor does not check this in the trust policy of role %s: %.60s", t.role.Name,
+		expression).Detail("expression", expression)
 }
 
 // checkStatement returns the zero Finding for a statement about something else.
@@ -123,7 +131,9 @@ func (t *target) checkStatement(s *statement) doctor.Finding {
 	everybody := json.Unmarshal(s.Principal, &principals) != nil // "*"
 	federated, _ := texts(principals["Federated"])
 	users, _ := texts(principals["AWS"])
-	wild := slices.ContainsFunc(append(users, federated...), func(name string) bool { return strings.ContainsAny(name, "*?$") })
+	wild := slices.ContainsFunc(append(users, federated...), func(name string) bool {
+		return strings.ContainsAny(name, "*?$")
+	})
 	switch {
 	case !covers(actions):
 		return doctor.Finding{}
@@ -137,7 +147,8 @@ func (t *target) checkStatement(s *statement) doctor.Finding {
 	return t.refused("names another OIDC provider.").Compare("token", t.providerARN(), "policy", list(federated))
 }
 
-// checkConditions needs all to hold. The order makes the subject come before the audience.
+// checkConditions needs all to hold. The order makes the subject come before
+// the audience.
 func (t *target) checkConditions(conditions map[string]map[string]json.RawMessage) doctor.Finding {
 	result := doctor.Passed("The trust policy of role %s admits the ServiceAccount.", t.role.Name)
 	for _, operator := range slices.Sorted(maps.Keys(conditions)) {
@@ -154,7 +165,8 @@ func (t *target) checkConditions(conditions map[string]map[string]json.RawMessag
 	return result
 }
 
-// checkCondition returns the zero Finding for a condition that holds. Of several audiences STS is not known to treat all in one way.
+// checkCondition returns the zero Finding for a condition that holds. Of
+// several audiences STS is not known to treat all in one way.
 func (t *target) checkCondition(operator, key string, raw json.RawMessage) doctor.Finding {
 	values, ok := texts(raw)
 	pattern := strings.EqualFold(operator, "StringLike")
@@ -163,14 +175,16 @@ func (t *target) checkCondition(operator, key string, raw json.RawMessage) docto
 	if !ok || !own || len(got) != 1 || !pattern && !strings.EqualFold(operator, "StringEquals") {
 		return t.unclear(`{"` + operator + `":{"` + key + `":` + string(raw) + `}}`)
 	}
-	says := map[string]string{"sub": "does not admit this ServiceAccount.", "aud": "does not admit the token's audience."}[claim]
+	says := map[string]string{"sub": "does not admit this ServiceAccount.",
+		"aud": "does not admit the token's audience."}[claim]
 	for _, v := range values {
 		switch {
 		case v == got[0] || pattern && like(v, got[0]):
 			return doctor.Finding{}
 		case strings.Contains(v, "${"):
 			return t.unclear(`{"` + operator + `":{"` + key + `":` + string(raw) + `}}`)
-		case !pattern && strings.ContainsAny(v, "*?") && like(v, got[0]): // StringLike would admit every ServiceAccount of the pattern
+		// StringLike would admit every ServiceAccount of the pattern
+		case !pattern && strings.ContainsAny(v, "*?") && like(v, got[0]):
 			says = "has a * under StringEquals, which compares it literally."
 		case strings.EqualFold(v, got[0]):
 			says = "differs from the token only in upper and lower case."

@@ -22,10 +22,14 @@ func TestPolicies(t *testing.T) {
 		good:                            doctor.Pass,
 		"[" + good + "]":                doctor.Pass,
 		federated + `"Action":"sts:*"}`: doctor.Pass,
-		federated + `"Action":["sts:TagSession","STS:assumeRoleWith?ebIdentity"]}`:                                       doctor.Pass,
-		federated + `"Action":"sts:AssumeRole"}`:                                                                         doctor.Fail,
-		federated + `"NotAction":"sts:AssumeRole"}`:                                                                      doctor.Unknown,
-		federated + `"Action":"sts:*","Resource":"*"}`:                                                                   doctor.Unknown,
+		federated +
+			`"Action":["sts:TagSession","STS:assumeRoleWith?ebIdentity"]}`: doctor.Pass,
+		federated +
+			`"Action":"sts:AssumeRole"}`: doctor.Fail,
+		federated +
+			`"NotAction":"sts:AssumeRole"}`: doctor.Unknown,
+		federated +
+			`"Action":"sts:*","Resource":"*"}`: doctor.Unknown,
 		`{"Effect":"Allow","Principal":"*","Action":"sts:*"}`:                                                            doctor.Unknown,
 		`{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:*"}`:                                                    doctor.Unknown,
 		`{"Effect":"Allow","Principal":{"Service":"x"},"Action":"sts:*"}`:                                                doctor.Fail,
@@ -34,23 +38,40 @@ func TestPolicies(t *testing.T) {
 		`{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::*:oidc-provider/ISS"},"Action":"sts:*"}`:               doctor.Unknown,
 		`{"Effect":"Allow","Principal":{"Federated":"arn:aws-cn:iam::123456789012:oidc-provider/ISS"},"Action":"sts:*"}`: doctor.Fail,
 		`{"Effect":"allow","Principal":{"Federated":"PROVIDER"},"Action":"sts:*"}`:                                       doctor.Unknown,
-		allow + `{"stringlike":{"iss.x:SUB":"x"}}}`:                                                                      doctor.Unknown,
-		allow + `{"stringequals":{"Issuer.EXAMPLE:Sub":"SUB"}}}`:                                                         doctor.Pass,
-		allow + `{"StringLike":{"ISS:sub":["x","system:*:a?p"]}}}`:                                                       doctor.Pass,
-		allow + `{"StringLike":{"ISS:sub":"SUB-"}}}`:                                                                     doctor.Fail,
-		allow + `{"StringLike":{"ISS:sub":"tenant-a"}}}`:                                                                 doctor.Fail,
-		allow + `{"StringLike":{"ISS:sub":"system.*"}}}`:                                                                 doctor.Fail,
-		allow + `{"StringLike":{"ISS:sub":"${aws:userid}"}}}`:                                                            doctor.Unknown,
-		allow + `{"StringEquals":{"ISS:sub":["SUB","${aws:userid}"]}}}`:                                                  doctor.Pass,
-		allow + `{"StringEquals":{"ISS:sub":[]}}}`:                                                                       doctor.Unknown,
-		allow + `{"StringEquals":{"ISS:sub":null}}}`:                                                                     doctor.Unknown,
-		allow + `{"StringEquals":{"ISS:email":"x"}}}`:                                                                    doctor.Unknown,
-		allow + `{"StringEquals":{"aws:SourceVpc":"x","ISS:sub":"SUB"}}}`:                                                doctor.Unknown,
-		allow + `{"StringEquals":{"aws:SourceVpc":"x","ISS:sub":"y"}}}`:                                                  doctor.Fail,
-		allow + `{"StringNotEquals":{"ISS:sub":"x"}}}`:                                                                   doctor.Unknown,
-		allow + `{"ForAnyValue:StringEquals":{"ISS:aud":"x"}}}`:                                                          doctor.Unknown,
-		allow + `{"StringEqualsIfExists":{"ISS:sub":"SUB"}}}`:                                                            doctor.Unknown,
-		allow + `{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}`:                                                         doctor.Unknown,
+		allow +
+			`{"stringlike":{"iss.x:SUB":"x"}}}`: doctor.Unknown,
+		allow +
+			`{"stringequals":{"Issuer.EXAMPLE:Sub":"SUB"}}}`: doctor.Pass,
+		allow +
+			`{"StringLike":{"ISS:sub":["x","system:*:a?p"]}}}`: doctor.Pass,
+		allow +
+			`{"StringLike":{"ISS:sub":"SUB-"}}}`: doctor.Fail,
+		allow +
+			`{"StringLike":{"ISS:sub":"tenant-a"}}}`: doctor.Fail,
+		allow +
+			`{"StringLike":{"ISS:sub":"system.*"}}}`: doctor.Fail,
+		allow +
+			`{"StringLike":{"ISS:sub":"${aws:userid}"}}}`: doctor.Unknown,
+		allow +
+			`{"StringEquals":{"ISS:sub":["SUB","${aws:userid}"]}}}`: doctor.Pass,
+		allow +
+			`{"StringEquals":{"ISS:sub":[]}}}`: doctor.Unknown,
+		allow +
+			`{"StringEquals":{"ISS:sub":null}}}`: doctor.Unknown,
+		allow +
+			`{"StringEquals":{"ISS:email":"x"}}}`: doctor.Unknown,
+		allow +
+			`{"StringEquals":{"aws:SourceVpc":"x","ISS:sub":"SUB"}}}`: doctor.Unknown,
+		allow +
+			`{"StringEquals":{"aws:SourceVpc":"x","ISS:sub":"y"}}}`: doctor.Fail,
+		allow +
+			`{"StringNotEquals":{"ISS:sub":"x"}}}`: doctor.Unknown,
+		allow +
+			`{"ForAnyValue:StringEquals":{"ISS:aud":"x"}}}`: doctor.Unknown,
+		allow +
+			`{"StringEqualsIfExists":{"ISS:sub":"SUB"}}}`: doctor.Unknown,
+		allow +
+			`{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}`: doctor.Unknown,
 		allow + `{}}`: doctor.Pass,
 		allow + `[]}`: doctor.Unknown,
 		allow + `{"StringEquals":{"ISS:sub":"x"}}},` + good: doctor.Pass,
@@ -66,7 +87,8 @@ func TestPolicies(t *testing.T) {
 		`{"Effect":"Deny","Principal":"*","Action":"*"}`:                                                doctor.Fail,
 	} {
 		t.Run(statements, func(t *testing.T) {
-			if strings.Contains(statements, "},{") || strings.Contains(statements, "},7") || strings.Contains(statements, "},null") {
+			if strings.Contains(statements, "},{") || strings.Contains(statements, "},7") ||
+				strings.Contains(statements, "},null") {
 				statements = "[" + statements + "]"
 			}
 			f := checked(t, statements)
@@ -77,11 +99,12 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A pattern under StringEquals admits no ServiceAccount, and perhaps was not meant to admit this one.
+// A pattern under StringEquals admits no ServiceAccount, and perhaps was not
+// meant to admit this one.
 func TestPatternUnderStringEqualsIsNotWidened(t *testing.T) {
 	f := checked(t, allow+`{"StringEquals":{"ISS:sub":"`+everywhere+`"}}}`)
-	if !strings.Contains(f.Message, "literally") || !strings.HasPrefix(f.Remedy.Text, "If the role is wrong") || f.Remedy.Or == nil ||
-		strings.Contains(strings.Join(f.Remedy.Commands, "\n"), "StringLike") {
+	if !strings.Contains(f.Message, "literally") || !strings.HasPrefix(f.Remedy.Text, "If the role is wrong") ||
+		f.Remedy.Or == nil || strings.Contains(strings.Join(f.Remedy.Commands, "\n"), "StringLike") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -93,7 +116,8 @@ func TestUncheckedIsQuoted(t *testing.T) {
 		"[" + good + `,{"Effect":"Deny","Principal":"*"}]`:       `{"Effect":"Deny","Principal":"*"}`,
 	} {
 		f := checked(t, statements)
-		if !strings.Contains(f.Message, quoted) || f.Details[0].Text != quoted || f.Remedy.Commands[0] != "aws iam get-role --role-name tenant-a --query Role.AssumeRolePolicyDocument" {
+		if !strings.Contains(f.Message, quoted) || f.Details[0].Text != quoted ||
+			f.Remedy.Commands[0] != "aws iam get-role --role-name tenant-a --query Role.AssumeRolePolicyDocument" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -106,12 +130,15 @@ func TestTokensWithSeveralAudiences(t *testing.T) {
 	}
 }
 
-// Pasted as they stand, the commands of the alternative add a statement that admits the token, and keep the rest of the policy.
+// Pasted as they stand, the commands of the alternative add a statement that
+// admits the token, and keep the rest of the policy.
 func TestPastedPolicyAdmits(t *testing.T) {
 	jq, err := exec.LookPath("jq")
-	for _, statements := range []string{`{"Effect":"Deny","Principal":{"AWS":"x"},"Action":"$(touch owned)"}`, `[` + allow + `{"StringEquals":{"ISS:sub":"x"}}}]`} {
+	for _, statements := range []string{`{"Effect":"Deny","Principal":{"AWS":"x"},"Action":"$(touch owned)"}`,
+		`[` + allow + `{"StringEquals":{"ISS:sub":"x"}}}]`} {
 		commands := checked(t, statements).Remedy.Or.Commands
-		if len(commands) != 2 || commands[1] != "aws iam update-assume-role-policy --role-name tenant-a --policy-document file://trust.json" {
+		if len(commands) != 2 ||
+			commands[1] != "aws iam update-assume-role-policy --role-name tenant-a --policy-document file://trust.json" {
 			t.Fatalf("%q", commands)
 		}
 		_, script, _ := strings.Cut(commands[0], "| jq ")
@@ -155,8 +182,9 @@ func pasted(t *testing.T, script, statements string) string {
 	return string(policy.Statement[1])
 }
 
-// A policy cannot name a subject with wildcards literally, so the reader fills it in. Nor does the doctor make a cloud trust an audience
-// that the person did not choose.
+// A policy cannot name a subject with wildcards literally, so the reader fills
+// it in. Nor does the doctor make a cloud trust an audience that the person did
+// not choose.
 func TestOddTokensAreNotFilledIn(t *testing.T) {
 	const other = allow + `{"StringEquals":{"ISS:sub":"x"}}}`
 	for _, sub := range []string{"", "system:*", "${aws:userid}", "ü"} {
@@ -184,14 +212,17 @@ func TestHostileTexts(t *testing.T) {
 		for _, report := range []*doctor.Report{
 			parsed(t, printed(allow+`{"StringEquals":{"ISS:sub":`+string(quoted)+`}}}`)),
 			parsed(t, printed(allow+`{"StringEquals":{"ISS:sub":"x"}}}`), change),
-			parsed(t, printed(allow+`{"StringEquals":{"ISS:sub":"x"}}}`), func(q *doctor.TrustQuery) { q.Claims.Issuer = "https://x/" + evil }),
+			parsed(t, printed(allow+`{"StringEquals":{"ISS:sub":"x"}}}`), func(q *doctor.TrustQuery) {
+				q.Claims.Issuer = "https://x/" + evil
+			}),
 		} {
 			paste(t, report)
 		}
 	}
 }
 
-// FuzzDocument expects a finding without panics and line breaks of each document, whatever it holds.
+// FuzzDocument expects a finding without panics and line breaks of each
+// document, whatever it holds.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{printed(good), printed("[" + good + `,{"Effect":"Deny"}]`), `{"Statement":[{}]}`} {
 		f.Add(seed, subject, audience)
@@ -210,7 +241,8 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// FuzzPolicy expects that no policy passes that mentions neither the subject nor a wildcard, unless it has no condition on it.
+// FuzzPolicy expects that no policy passes that mentions neither the subject
+// nor a wildcard, unless it has no condition on it.
 func FuzzPolicy(f *testing.F) {
 	f.Add("StringEquals", "issuer.example:sub", subject)
 	f.Add("StringLike", "issuer.example:sub", "system:*")
@@ -226,7 +258,8 @@ func FuzzPolicy(f *testing.F) {
 		if finding.Result == doctor.Pass && !exact && !strings.ContainsAny(value, "*?") {
 			t.Errorf("%s passes", condition)
 		}
-		if finding.Result == doctor.Pass && !strings.EqualFold(operator, "StringEquals") && !strings.EqualFold(operator, "StringLike") {
+		if finding.Result == doctor.Pass && !strings.EqualFold(operator, "StringEquals") &&
+			!strings.EqualFold(operator, "StringLike") {
 			t.Errorf("%s is checked", condition)
 		}
 	})

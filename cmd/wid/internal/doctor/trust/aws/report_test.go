@@ -16,19 +16,22 @@ import (
 )
 
 // runRule performs the check.
-func runRule(ctx context.Context, query doctor.TrustQuery, check func(context.Context, doctor.TrustQuery) doctor.Finding,
-	timeout time.Duration) *doctor.Report {
-	return doctor.Run(ctx, doctor.Examination{Subject: "tenant-a/app → cloud", Cluster: "cluster prod (https://10.0.0.1:6443)",
+func runRule(ctx context.Context, query doctor.TrustQuery,
+	check func(context.Context, doctor.TrustQuery) doctor.Finding, timeout time.Duration) *doctor.Report {
+	return doctor.Run(ctx, doctor.Examination{Subject: "tenant-a/app → cloud",
+		Cluster:    "cluster prod (https://10.0.0.1:6443)",
 		ShowPolicy: true, Timeout: timeout, Checks: []doctor.Check{
 			{ID: rule, Title: "the rule", Run: func(ctx context.Context) doctor.Finding { return check(ctx, query) }},
 		}})
 }
 
-// verify expects a report that fits on a screen and shows neither tokens, web pages, nor what is hidden.
+// verify expects a report that fits on a screen and shows neither tokens, web
+// pages, nor what is hidden.
 func verify(t testing.TB, report *doctor.Report, hidden ...string) {
 	t.Helper()
 	text := report.String()
-	if n := strings.Count(withoutPolicies(report).Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"}), "\n"); n > 14 {
+	if n := strings.Count(withoutPolicies(report).Text(doctor.TextOptions{PolicyHint: "wid doctor … --show-policy"}),
+		"\n"); n > 14 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
 	for line := range strings.Lines(text) {
@@ -53,7 +56,8 @@ func verify(t testing.TB, report *doctor.Report, hidden ...string) {
 	}
 }
 
-// withoutPolicies returns the report as a person sees it who does not ask for policies.
+// withoutPolicies returns the report as a person sees it who does not ask for
+// policies.
 func withoutPolicies(report *doctor.Report) *doctor.Report {
 	r := *report
 	r.Findings = slices.Clone(r.Findings)
@@ -65,18 +69,21 @@ func withoutPolicies(report *doctor.Report) *doctor.Report {
 	return &r
 }
 
-// expected is one line of a table of faults. Class is empty for an Unknown finding.
+// expected is one line of a table of faults. Class is empty for an Unknown
+// finding.
 type expected struct {
 	class, says string
 	result      doctor.Result
 }
 
-// expect compares the headline with a row: the finding, its remedy, and the exit code.
+// expect compares the headline with a row: the finding, its remedy, and the
+// exit code.
 func (r expected) expect(t testing.TB, report *doctor.Report) *doctor.Finding {
 	t.Helper()
 	f, exit := report.Worst(), map[doctor.Result]int{doctor.Fail: 1, doctor.Unknown: 3}[r.result]
 	text := strings.ReplaceAll(strings.Join(strings.Fields(report.String()), " "), " \\ ", " ") // without breaks of lines
-	if f == nil || f.Check != rule || f.Result != r.result || f.Class != r.class || !strings.Contains(text, r.says) || report.ExitCode() != exit {
+	if f == nil || f.Check != rule || f.Result != r.result || f.Class != r.class || !strings.Contains(text, r.says) ||
+		report.ExitCode() != exit {
 		t.Fatalf("got %+v instead of %+v:\n%s", f, r, report)
 	}
 	if f.Remedy.Text == "" {
@@ -85,12 +92,14 @@ func (r expected) expect(t testing.TB, report *doctor.Report) *doctor.Finding {
 	return f
 }
 
-// hostile returns values that a shell or a terminal would interpret. A shell that does so creates the file "owned".
+// hostile returns values that a shell or a terminal would interpret. A shell
+// that does so creates the file "owned".
 func hostile() []string {
 	return []string{"$(>owned)", "`>owned`", "'; >owned; '", `"; >owned; "`, "\x1b[2J", "a\nb", "-o", "\u202e"}
 }
 
-// paste runs the commands of a report in a shell without programs, and expects no file "owned".
+// paste runs the commands of a report in a shell without programs, and expects
+// no file "owned".
 func paste(t *testing.T, report *doctor.Report) {
 	t.Helper()
 	var script strings.Builder

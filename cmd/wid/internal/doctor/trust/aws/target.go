@@ -36,7 +36,8 @@ func (t *target) providerARN() string {
 
 func (t *target) showRole() string { return t.Fill("aws iam get-role --role-name ROLE_NAME") }
 
-// annotate returns the command that changes an annotation of the ServiceAccount: "key=value", or "key-" to remove it.
+// annotate returns the command that changes an annotation of the
+// ServiceAccount: "key=value", or "key-" to remove it.
 func (t *target) annotate(change string) string {
 	return t.Fill("kubectl annotate sa -n NAMESPACE SERVICE_ACCOUNT --overwrite ") + shell.Word(change, "KEY=VALUE")
 }
@@ -46,13 +47,16 @@ func (t *target) correctRole(when string) doctor.Remedy {
 	return doctor.Do(when, t.annotate(annotation.AWSRoleARN+"=arn:"+t.role.Partition+":iam::"+t.role.Account+":role/NAME"))
 }
 
-// otherPath is the finding of a role with another path than the annotation says. STS refuses its ARN.
+// otherPath is the finding of a role with another path than the annotation
+// says. STS refuses its ARN.
 func (t *target) otherPath(arn string) doctor.Finding {
-	return doctor.Failed(cause.TrustPolicyRefusesSubject, doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
+	return doctor.Failed(cause.TrustPolicyRefusesSubject,
+		doctor.Do("Correct the annotation:", t.annotate(annotation.AWSRoleARN+"="+arn)),
 		"The ARN of role %s has another path.", t.role.Name).Compare("annotation", t.role.String(), "account", arn)
 }
 
-// refused is a finding of the trust policy. The alternative adds a statement that admits this token only.
+// refused is a finding of the trust policy. The alternative adds a statement
+// that admits this token only.
 func (t *target) refused(says string) doctor.Finding {
 	known, remedy := cause.ClassFor("aws", cause.TrustPolicyRefusesSubject), t.correctRole("If the role is wrong:")
 	remedy.Or = doctor.Advice(&known, t.TrustQuery).Or

@@ -14,7 +14,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Rule reads the trust policy of the role, and checks whether it admits the token.
+// Rule reads the trust policy of the role, and checks whether it admits the
+// token.
 func (r *Reader) Rule(ctx context.Context, q doctor.TrustQuery) doctor.Finding {
 	t, f := newTarget(&q)
 	if t == nil {

@@ -53,13 +53,17 @@ func TestFaults(t *testing.T) {
 		spoil       func(w *environment)
 		class, says string
 	}{
-		{"role does not exist", func(w *environment) { w.cloud.AWS().RemoveRole(roleARN) }, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
+		{"role does not exist", func(w *environment) {
+			w.cloud.AWS().RemoveRole(roleARN)
+		}, "TrustPolicyRefusesSubject", "Role tenant-a does not exist in account " + account},
 		{"role has another path", func(w *environment) {
 			w.cloud.AWS().RemoveRole(roleARN)
 			w.cloud.AWS().SetRole("arn:aws:iam::"+account+":role/tenant-a", cloudtest.Trust{})
 		}, "TrustPolicyRefusesSubject", "eks.amazonaws.com/role-arn=arn:aws:iam::" + account + ":role/tenant-a"},
-		{"another subject", role(cloudtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}), "TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
-		{"no statement for tokens", role(cloudtest.Trust{Principals: []string{platform}}), "TrustPolicyRefusesSubject", "does not mention AssumeRoleWithWebIdentity"},
+		{"another subject", role(cloudtest.Trust{Subjects: []string{"system:serviceaccount:tenant-b:app"}}),
+			"TrustPolicyRefusesSubject", "policy system:serviceaccount:tenant-b:app"},
+		{"no statement for tokens", role(cloudtest.Trust{Principals: []string{platform}}), "TrustPolicyRefusesSubject",
+			"does not mention AssumeRoleWithWebIdentity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -79,16 +83,25 @@ func TestFaultsOfPolicies(t *testing.T) {
 	policy := func(condition string) string { return printed("[" + allow + condition + "}]") }
 	for _, row := range []struct{ name, content, says string }{
 		{"* under StringEquals", policy(`{"StringEquals":{"ISS:sub":"` + everywhere + `"}}`), "compares it literally"},
-		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`), "does not admit this ServiceAccount"},
-		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`), "does not admit this ServiceAccount"},
-		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`), "upper and lower case"},
-		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`), "admit the token's audience"},
-		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`), "admit this ServiceAccount"},
-		{"trust policy of another cluster", strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."), "another OIDC provider"},
-		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`), "admit this ServiceAccount"},
+		{"trust policy for another subject", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:x:y"}}`),
+			"does not admit this ServiceAccount"},
+		{"another pattern", policy(`{"StringLike":{"ISS:sub":"system:serviceaccount:x:*"}}`),
+			"does not admit this ServiceAccount"},
+		{"case in the trust policy", policy(`{"StringEquals":{"ISS:sub":"system:serviceaccount:Tenant-A:app"}}`),
+			"upper and lower case"},
+		{"trust policy for another audience", policy(`{"StringEquals":{"ISS:sub":"SUB","ISS:aud":"sts.amazon.com"}}`),
+			"admit the token's audience"},
+		{"subject and audience differ", policy(`{"StringEquals":{"ISS:sub":"x","ISS:aud":"y"}}`),
+			"admit this ServiceAccount"},
+		{"trust policy of another cluster",
+			strings.ReplaceAll(policy(`{"StringEquals":{"ISS:sub":"SUB"}}`), ":oidc-provider/issuer.", ":oidc-provider/other."),
+			"another OIDC provider"},
+		{"a condition that fails beside an unknown one", policy(`{"Bool":{"aws:x":"true"},"StringEquals":{"ISS:sub":"x"}}`),
+			"admit this ServiceAccount"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := expected{class: "TrustPolicyRefusesSubject", says: row.says, result: doctor.Fail}.expect(t, parsed(t, row.content))
+			f := expected{class: "TrustPolicyRefusesSubject", says: row.says, result: doctor.Fail}.expect(t,
+				parsed(t, row.content))
 			if f.Remedy.Or == nil || f.Observed == nil {
 				t.Errorf("%+v", f)
 			}
@@ -108,7 +121,9 @@ func TestUnknown(t *testing.T) {
 		return func(w *environment) { w.cloud.AWS().Deny(platform, actions...) }
 	}
 	rewrite := func(from, to string) func(w *environment) {
-		return fault("GetRole", cloudtest.Fault{Rewrite: func(b []byte) []byte { return []byte(strings.ReplaceAll(string(b), from, to)) }})
+		return fault("GetRole", cloudtest.Fault{Rewrite: func(b []byte) []byte {
+			return []byte(strings.ReplaceAll(string(b), from, to))
+		}})
 	}
 	for _, row := range []struct {
 		name        string
@@ -116,16 +131,23 @@ func TestUnknown(t *testing.T) {
 		class, says string
 	}{
 		{"may not read the role", deny("iam:GetRole"), "", "AWS refuses iam:GetRole to " + platform},
-		{"another account", func(w *environment) { w.login("210987654321", "platform") }, "", "in account 210987654321, not in account " + account},
+		{"another account", func(w *environment) {
+			w.login("210987654321", "platform")
+		}, "", "in account 210987654321, not in account " + account},
 		{"unknown access key", func(w *environment) {
 			w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "x", "")
 		}, "", "does not accept your login"},
-		{"no login", func(w *environment) { w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "") }, "", "no usable login"},
-		{"throttled", fault("GetRole", cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}), "ServiceThrottles", "throttles"},
-		{"outage", fault("GetRole", cloudtest.Fault{Status: 503, Code: "ServiceUnavailable"}), "ServiceFails", "ServiceUnavailable"},
+		{"no login", func(w *environment) {
+			w.reader.Credentials = credentials.NewStaticCredentialsProvider("", "", "")
+		}, "", "no usable login"},
+		{"throttled", fault("GetRole", cloudtest.Fault{Status: 400, Code: "Throttling", Message: "Rate exceeded"}),
+			"ServiceThrottles", "throttles"},
+		{"outage", fault("GetRole", cloudtest.Fault{Status: 503, Code: "ServiceUnavailable"}), "ServiceFails",
+			"ServiceUnavailable"},
 		{"web page", fault("GetRole", cloudtest.Fault{Body: "<html>sign in</html>"}), "AnswerUnusable", "unusable"},
 		{"JSON", fault("GetRole", cloudtest.Fault{Body: "{}"}), "AnswerUnusable", "unusable"},
-		{"large", fault("GetRole", cloudtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}), "AnswerUnusable", "unusable"},
+		{"large", fault("GetRole", cloudtest.Fault{Body: "<GetRoleResponse>" + strings.Repeat("x", 10<<20)}),
+			"AnswerUnusable", "unusable"},
 		{"redirect", fault("GetRole", cloudtest.Fault{Redirect: "https://evil.example/"}), "AnswerUnusable", "unusable"},
 		{"cut connection", fault("GetRole", cloudtest.Fault{Cut: true}), "ServiceUnreachable", "no answer"},
 		{"broken encoding", rewrite("%22", "%2"), "AnswerUnusable", "unusable"},
@@ -140,7 +162,8 @@ func TestUnknown(t *testing.T) {
 }
 
 func TestHanging(t *testing.T) {
-	for _, fault := range []cloudtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true}, {Service: "iam", Slow: true}} {
+	for _, fault := range []cloudtest.Fault{{Service: "iam", Hang: true}, {Service: "sts", Hang: true},
+		{Service: "iam", Slow: true}} {
 		w := newEnvironment(t)
 		w.cloud.AddFault(fault)
 		w.timeout = 300 * time.Millisecond
@@ -161,12 +184,15 @@ func TestDefaultChain(t *testing.T) {
 	}
 }
 
-// A service, or what stands in its place, may repeat the login as an error code.
+// A service, or what stands in its place, may repeat the login as an error
+// code.
 func TestLoginIsNotRepeated(t *testing.T) {
 	const session = "FwoGZXIvYXdzEBYaDExampleSessionTokenOfSomeLength0123456789"
 	w := newEnvironment(t)
 	w.hidden = append(w.hidden, session)
-	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
-	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session, Message: "you sent " + session})
+	w.reader.Credentials = credentials.NewStaticCredentialsProvider("AKIAX",
+		"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", session)
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "GetCallerIdentity", Status: 403, Code: session,
+		Message: "you sent " + session})
 	expected{class: "AnswerUnusable", says: "unusable", result: doctor.Unknown}.expect(t, w.run())
 }
