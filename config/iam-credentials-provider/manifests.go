@@ -1,4 +1,5 @@
-// Package manifests holds those manifests of the IAM credentials provider that a cluster needs wherever server and webhook run.
+// Package manifests holds those manifests of the IAM credentials provider that
+// a cluster needs wherever server and webhook run.
 package manifests
 
 import _ "embed"
@@ -15,8 +16,10 @@ var (
 // Namespace is the namespace of server and webhook, in YAML.
 func Namespace() string { return namespace }
 
-// RBAC holds the ServiceAccounts of server and webhook with their least rights, in YAML.
+// RBAC holds the ServiceAccounts of server and webhook with their least rights,
+// in YAML.
 func RBAC() string { return rbac }
 
-// WebhookConfiguration registers the webhook under the address of its Service, in YAML.
+// WebhookConfiguration registers the webhook under the address of its Service,
+// in YAML.
 func WebhookConfiguration() string { return webhookConfiguration }
