@@ -80,13 +80,15 @@ func LacksBrackets(address string) bool {
 	return false
 }
 
-// IsLoopback reports whether a host is this machine: localhost, or an address of the loopback interface.
+// IsLoopback reports whether a host is this machine: localhost, or an address
+// of the loopback interface.
 func IsLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Canonical returns <host>:<port> in the form for comparisons: in lower case, with the port 443 if there is none.
+// Canonical returns <host>:<port> in the form for comparisons: in lower case,
+// with the port 443 if there is none.
 func Canonical(u *url.URL) (string, bool) {
 	host, ok := canonicalName(u.Hostname())
 	port := u.Port()
@@ -96,7 +98,8 @@ func Canonical(u *url.URL) (string, bool) {
 	return host + ":" + port, ok && ValidPort(port)
 }
 
-// canonicalName returns the canonical form of an IP address, or a name in lower case.
+// canonicalName returns the canonical form of an IP address, or a name in lower
+// case.
 func canonicalName(host string) (string, bool) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if ip.Is6() {
@@ -133,7 +136,8 @@ func HostName(s string) (valid, lower bool) {
 	return label > 0 && label <= maxLabel && s[len(s)-1] != '-', lower
 }
 
-// ValidPort accepts 1 to 65535 without leading zeros. It runs on every hit of the cache.
+// ValidPort accepts 1 to 65535 without leading zeros. It runs on every hit of
+// the cache.
 func ValidPort(s string) bool {
 	const maxDigits, maxPort = 5, 65535
 	if s == "" || len(s) > maxDigits || s[0] == '0' {

@@ -82,7 +82,8 @@ func TestParseRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("accepted as %q", u.Host)
 			}
-			if text := err.Error(); !strings.HasPrefix(text, "the token endpoint ") || !strings.Contains(text, tc.want) || strings.Contains(text, "s3cret") {
+			if text := err.Error(); !strings.HasPrefix(text, "the token endpoint ") || !strings.Contains(text, tc.want) ||
+				strings.Contains(text, "s3cret") {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

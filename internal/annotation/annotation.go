@@ -1,4 +1,5 @@
-// Package annotation names the annotations of ServiceAccounts that the providers read, for packages without a cloud SDK too.
+// Package annotation names the annotations of ServiceAccounts that the
+// providers read, for packages without a cloud SDK too.
 package annotation
 
 // The annotations of Amazon EKS.

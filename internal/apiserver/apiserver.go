@@ -1,5 +1,5 @@
-// Package apiserver checks the connection to an API server whose answers become trust elsewhere, such as keys that a
-// cloud is given.
+// Package apiserver checks the connection to an API server whose answers become
+// trust elsewhere, such as keys that a cloud is given.
 package apiserver
 
 import (
@@ -13,8 +13,9 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// CheckVerified refuses an API server for which another host on the network could answer: its certificate is not
-// verified, or it speaks plain http beyond this machine.
+// CheckVerified refuses an API server for which another host on the network
+// could answer: its certificate is not verified, or it speaks plain http beyond
+// this machine.
 func CheckVerified(config *rest.Config) error {
 	const remedy = ": use the https address of the API server and its certificate-authority-data"
 	u, _, err := rest.DefaultServerUrlFor(config)
@@ -22,10 +23,12 @@ func CheckVerified(config *rest.Config) error {
 	case err != nil:
 		return fmt.Errorf("the address %q of the API server is malformed%s", redact.URL(config.Host), remedy)
 	case config.Insecure:
-		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %.300q, so another host could answer for it%s", u.Host, remedy)
+		return fmt.Errorf("insecure-skip-tls-verify is set for the API server %.300q, so another host could answer for it%s",
+			u.Host, remedy)
 	// A proxy has a loopback interface of its own.
 	case u.Scheme != "https" && (usesProxy(config, u) || !address.IsLoopback(u.Hostname())):
-		return fmt.Errorf("the API server %.300q is reached without https, so another host could answer for it%s", u.Scheme+"://"+u.Host, remedy)
+		return fmt.Errorf("the API server %.300q is reached without https, so another host could answer for it%s",
+			u.Scheme+"://"+u.Host, remedy)
 	}
 	return nil
 }

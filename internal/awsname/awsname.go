@@ -1,4 +1,5 @@
-// Package awsname knows the names of Amazon Web Services: partitions, regions, accounts, hosts.
+// Package awsname knows the names of Amazon Web Services: partitions, regions,
+// accounts, hosts.
 package awsname
 
 import (
@@ -12,17 +13,21 @@ import (
 type Partition struct {
 	// Name is the partition in ARNs.
 	Name string
-	// Suffix ends the names of services, DualStack the names of endpoints with IPv6 addresses.
+	// Suffix ends the names of services, DualStack the names of endpoints with
+	// IPv6 addresses.
 	Suffix, DualStack string
-	// Registries ends the dual-stack names of ECR's registries. Empty: there are none.
+	// Registries ends the dual-stack names of ECR's registries. Empty: there
+	// are none.
 	Registries string
 
-	// Names of regions begin with prefix and have so many words, the number at their end included.
+	// Names of regions begin with prefix and have so many words, the number at
+	// their end included.
 	prefix string
 	words  int
 }
 
-// partitions never changes. It is no function, because hits of the cache would allocate its result.
+// partitions never changes. It is no function, because hits of the cache would
+// allocate its result.
 var partitions = [...]Partition{
 	{"aws", "amazonaws.com", "api.aws", "on.aws", "", 3},
 	{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn", "cn-", 3},
@@ -51,12 +56,14 @@ func PartitionOf(region string) (Partition, bool) {
 	return Partition{}, false
 }
 
-// IsCommercialRegion reports whether the partition is aws. It is quicker than PartitionOf.
+// IsCommercialRegion reports whether the partition is aws. It is quicker than
+// PartitionOf.
 func IsCommercialRegion(region string) bool {
 	return wordsOfRegion(region) == 3 && !hasOwnPrefix(region)
 }
 
-// hasOwnPrefix recognizes regions of other partitions that could have as many words as those of aws.
+// hasOwnPrefix recognizes regions of other partitions that could have as many
+// words as those of aws.
 func hasOwnPrefix(region string) bool {
 	return strings.HasPrefix(region, "cn-") || strings.HasPrefix(region, "eusc-")
 }
@@ -125,7 +132,8 @@ func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <=
 // regions.
 func ValidRegion(region string) bool { return wordsOfRegion(region) != 0 }
 
-// wordsOfRegion counts the words of a region, with the number at its end. It returns 0 for anything else.
+// wordsOfRegion counts the words of a region, with the number at its end. It
+// returns 0 for anything else.
 func wordsOfRegion(region string) int {
 	const maxLength = 32
 	if len(region) > maxLength {
@@ -203,7 +211,8 @@ func ParseEndpoint(host string, services ...string) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
-// ParseGitHost parses the host of CodeCommit, git-codecommit[-fips].<region>.<suffix>.
+// ParseGitHost parses the host of CodeCommit,
+// git-codecommit[-fips].<region>.<suffix>.
 func ParseGitHost(host string) (region string, ok bool) {
 	e, ok := ParseEndpoint(host, "git-codecommit", "git-codecommit-fips")
 	return e.Region, ok && !e.DualStack
@@ -252,7 +261,9 @@ func LooksLikeRegistry(host string) bool {
 		return true
 	}
 	return (strings.Contains(host, ".dkr.ecr") || strings.Contains(host, ".dkr-ecr")) &&
-		slices.ContainsFunc(partitions[:], func(p Partition) bool { return of(p.Suffix) || of(p.DualStack) || of(p.Registries) })
+		slices.ContainsFunc(partitions[:], func(p Partition) bool {
+			return of(p.Suffix) || of(p.DualStack) || of(p.Registries)
+		})
 }
 
 // RegionOfPlainRegistry recognizes the usual form of a repository,
@@ -303,7 +314,8 @@ func SplitARN(s string) (partition, service, region, account, resource string) {
 	return f[1], f[2], f[3], f[4], f[5]
 }
 
-// ClusterARN holds the parts of arn:<partition>:eks:<region>:<account>:cluster/<name>.
+// ClusterARN holds the parts of
+// arn:<partition>:eks:<region>:<account>:cluster/<name>.
 type ClusterARN struct{ Partition, Region, Account, Name string }
 
 // String returns the ARN.
@@ -311,7 +323,8 @@ func (a ClusterARN) String() string {
 	return "arn:" + a.Partition + ":eks:" + a.Region + ":" + a.Account + ":cluster/" + a.Name
 }
 
-// ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat the ARN.
+// ParseClusterARN parses the ARN of an EKS cluster. The error does not repeat
+// the ARN.
 func ParseClusterARN(s string) (ClusterARN, error) {
 	partition, service, region, account, resource := SplitARN(s)
 	name, ok := strings.CutPrefix(resource, "cluster/")

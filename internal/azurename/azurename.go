@@ -1,4 +1,5 @@
-// Package azurename knows the names of Microsoft Azure: clouds, tenants, clients, registries, clusters.
+// Package azurename knows the names of Microsoft Azure: clouds, tenants,
+// clients, registries, clusters.
 package azurename
 
 import "strings"
@@ -9,9 +10,11 @@ type Cloud struct {
 	Name string
 	// Authorities are the hosts of its token service, the default first.
 	Authorities []string
-	// ManagementHost is the host of Azure Resource Manager, ManagementAudience the audience of its tokens.
+	// ManagementHost is the host of Azure Resource Manager, ManagementAudience
+	// the audience of its tokens.
 	ManagementHost, ManagementAudience string
-	// RegistrySuffix ends the names of its container registries, without a dot before it.
+	// RegistrySuffix ends the names of its container registries, without a dot
+	// before it.
 	RegistrySuffix string
 	// BlobSuffix is the same for its blob storage.
 	BlobSuffix string
@@ -22,7 +25,8 @@ type Cloud struct {
 	FederatedAudience string
 }
 
-// Clouds returns Microsoft's clouds, the public one first. Azure Germany has closed.
+// Clouds returns Microsoft's clouds, the public one first. Azure Germany has
+// closed.
 func Clouds() []Cloud {
 	return []Cloud{
 		{
@@ -59,7 +63,8 @@ const (
 	FederatedAudience = "api://AzureADTokenExchange"
 )
 
-// ValidGUID reports whether s has the form of a GUID: 8-4-4-4-12 hexadecimal digits.
+// ValidGUID reports whether s has the form of a GUID: 8-4-4-4-12 hexadecimal
+// digits.
 func ValidGUID(s string) bool {
 	if len(s) != 36 {
 		return false
@@ -79,8 +84,9 @@ func ValidGUID(s string) bool {
 	return true
 }
 
-// ValidTenant reports whether s can name a tenant: a GUID, or a domain. The words that stand for any tenant (common,
-// organizations, consumers) are no domains.
+// ValidTenant reports whether s can name a tenant: a GUID, or a domain. The
+// words that stand for any tenant (common, organizations, consumers) are no
+// domains.
 func ValidTenant(s string) bool { return ValidGUID(s) || validDomain(s) }
 
 // validDomain is a DNS name of two labels or more.
@@ -106,8 +112,8 @@ func validDomain(s string) bool {
 	return labels > 1
 }
 
-// ClosedRegistrySuffix ended the names of container registries in Azure Germany,
-// which has closed.
+// ClosedRegistrySuffix ended the names of container registries in Azure
+// Germany, which has closed.
 const ClosedRegistrySuffix = "azurecr.de"
 
 // IsRegistry reports whether host, in lower case, is a login server of a
@@ -167,7 +173,8 @@ func isRegistryName(label string) bool {
 
 const maxLabel = 63
 
-// isLabel reports whether s is letters and digits, as many as a DNS name allows.
+// isLabel reports whether s is letters and digits, as many as a DNS name
+// allows.
 func isLabel(s string) bool {
 	for i := range len(s) {
 		if !alphanumeric(s[i]) {
@@ -177,8 +184,8 @@ func isLabel(s string) bool {
 	return s != "" && len(s) <= maxLabel
 }
 
-// IsDevOps reports whether host, in lower case, serves Git repositories of Azure DevOps over HTTPS: dev.azure.com and
-// <organization>.visualstudio.com.
+// IsDevOps reports whether host, in lower case, serves Git repositories of
+// Azure DevOps over HTTPS: dev.azure.com and <organization>.visualstudio.com.
 func IsDevOps(host string) bool {
 	if host == "dev.azure.com" {
 		return true
@@ -196,7 +203,8 @@ func IsDevOps(host string) bool {
 	return organization[0] != '-' && organization[len(organization)-1] != '-'
 }
 
-// isReserved recognizes hosts below visualstudio.com that belong to no organization.
+// isReserved recognizes hosts below visualstudio.com that belong to no
+// organization.
 func isReserved(label string) bool {
 	switch label {
 	case "ssh", "vs-ssh", "www", "app", "marketplace":
@@ -221,7 +229,8 @@ func ParseCluster(id string) (Cluster, bool) {
 		return Cluster{}, false
 	}
 	p := strings.Split(id, "/")
-	if len(p) != parts || p[0] != "" || !strings.EqualFold(p[1], "subscriptions") || !strings.EqualFold(p[3], "resourceGroups") ||
+	if len(p) != parts || p[0] != "" || !strings.EqualFold(p[1], "subscriptions") ||
+		!strings.EqualFold(p[3], "resourceGroups") ||
 		!strings.EqualFold(p[5], "providers") || !strings.EqualFold(p[6], "Microsoft.ContainerService") ||
 		!strings.EqualFold(p[7], "managedClusters") {
 		return Cluster{}, false

@@ -9,8 +9,10 @@ func TestValidGUID(t *testing.T) {
 	const good = "72f988bf-86f1-41af-91ab-2d7cd011db47"
 	for s, want := range map[string]bool{
 		good: true, strings.ToUpper(good): true, "": false, good + "0": false, good[1:]: false, "{" + good + "}": false,
-		strings.Replace(good, "-", "0", 1): false, strings.Replace(good, "7", "g", 1): false, strings.Replace(good, "72", "7-", 1): false,
-		strings.Replace(good, "7", "/", 1): false, strings.Replace(good, "7", "\x00", 1): false, strings.ReplaceAll(good, "-", ""): false,
+		strings.Replace(good, "-", "0", 1): false, strings.Replace(good, "7", "g", 1): false,
+		strings.Replace(good, "72", "7-", 1): false,
+		strings.Replace(good, "7", "/", 1):   false, strings.Replace(good, "7", "\x00", 1): false,
+		strings.ReplaceAll(good, "-", ""):     false,
 		strings.Replace(good, "7", "\x10", 1): false, strings.Replace(good, "7", "A", 1): true,
 	} {
 		if got := ValidGUID(s); got != want {
@@ -22,9 +24,12 @@ func TestValidGUID(t *testing.T) {
 func TestValidTenant(t *testing.T) {
 	for s, want := range map[string]bool{
 		"contoso.onmicrosoft.com": true, "contoso.com": true, "Contoso.COM": true, "a.b": true,
-		"": false, "common": false, "organizations": false, "consumers": false, "contoso": false, ".com": false, "contoso.": false, "a..b": false,
-		"-a.com": false, "a-.com": false, "a_b.com": false, "a.com/x": false, "a.com?x": false, "a.com#x": false, "../a.com": false, "a.com%2f": false,
-		"a.com:443": false, "u@a.com": false, "ä.com": false, "a.com\n": false, strings.Repeat("a", 64) + ".com": false, strings.Repeat("a.", 127) + "com": false,
+		"": false, "common": false, "organizations": false, "consumers": false, "contoso": false, ".com": false,
+		"contoso.": false, "a..b": false,
+		"-a.com": false, "a-.com": false, "a_b.com": false, "a.com/x": false, "a.com?x": false, "a.com#x": false,
+		"../a.com": false, "a.com%2f": false,
+		"a.com:443": false, "u@a.com": false, "ä.com": false, "a.com\n": false, strings.Repeat("a", 64) + ".com": false,
+		strings.Repeat("a.", 127) + "com": false,
 	} {
 		if got := ValidTenant(s); got != want {
 			t.Errorf("%q: %t", s, got)

@@ -20,7 +20,8 @@ type Info struct {
 // module is the path of this module.
 const module = "github.com/workloadid/workloadid"
 
-// OfModule returns the records of this module, also in a program of another one.
+// OfModule returns the records of this module, also in a program of another
+// one.
 func OfModule() Info {
 	v := Read()
 	info, ok := debug.ReadBuildInfo()
@@ -35,7 +36,8 @@ func OfModule() Info {
 	return v
 }
 
-// Read returns the records of the running program. Version is "unknown" without them.
+// Read returns the records of the running program. Version is "unknown" without
+// them.
 func Read() Info {
 	v := Info{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

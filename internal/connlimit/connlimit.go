@@ -95,7 +95,8 @@ func Proven(ctx context.Context) bool {
 	return c.proven
 }
 
-// of returns the connection of a request, or nil if another listener accepted it.
+// of returns the connection of a request, or nil if another listener accepted
+// it.
 func of(ctx context.Context) *conn {
 	local, _ := ctx.Value(http.LocalAddrContextKey).(localAddr)
 	return local.conn
@@ -136,7 +137,8 @@ func greediest(candidates []*conn) *conn {
 	if unproven := filter(candidates, func(c *conn) bool { return !c.proven }); len(unproven) > 0 {
 		candidates = unproven
 	}
-	for _, key := range []func(*conn) string{func(c *conn) string { return c.site }, func(c *conn) string { return c.network }} {
+	for _, key := range []func(*conn) string{
+		func(c *conn) string { return c.site }, func(c *conn) string { return c.network }} {
 		count, most := map[string]int{}, ""
 		for _, c := range candidates {
 			if count[key(c)]++; count[key(c)] > count[most] {

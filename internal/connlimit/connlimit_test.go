@@ -51,12 +51,15 @@ func TestEviction(t *testing.T) {
 		"the greediest address loses": {4, 0, []step{{"192.0.2.1", 3}, {"192.0.2.2", 1}, {"192.0.2.3", 1}},
 			map[string]int{"192.0.2.1": 2, "192.0.2.2": 1, "192.0.2.3": 1}},
 		"one address may use all": {4, 0, []step{{"192.0.2.1", 9}}, map[string]int{"192.0.2.1": 4}},
-		"share of an address":     {8, 3, []step{{"192.0.2.1", 9}, {"192.0.2.2", 2}}, map[string]int{"192.0.2.1": 3, "192.0.2.2": 2}},
+		"share of an address": {8, 3, []step{{"192.0.2.1", 9}, {"192.0.2.2", 2}},
+			map[string]int{"192.0.2.1": 3, "192.0.2.2": 2}},
 		"addresses of one /64 share": {8, 3, []step{{"2001:db8::1", 3}, {"2001:db8::2", 3}},
 			map[string]int{"2001:db8::2": 3}},
-		"networks of one /48 displace each other": {4, 0, []step{{"192.0.2.1", 2}, {"2001:db8::1", 1}, {"2001:db8:0:1::1", 1}, {"2001:db8:0:2::1", 1}, {"2001:db8:0:3::1", 1}},
+		"networks of one /48 displace each other": {4, 0,
+			[]step{{"192.0.2.1", 2}, {"2001:db8::1", 1}, {"2001:db8:0:1::1", 1}, {"2001:db8:0:2::1", 1}, {"2001:db8:0:3::1", 1}},
 			map[string]int{"192.0.2.1": 2, "2001:db8:0:2::1": 1, "2001:db8:0:3::1": 1}},
-		"four addresses do not displace proven connections": {8, 0, []step{{"192.0.2.9!", 5}, {"192.0.2.1", 9}, {"192.0.2.2", 9}, {"192.0.2.3", 9}, {"192.0.2.4", 9}},
+		"four addresses do not displace proven connections": {8, 0,
+			[]step{{"192.0.2.9!", 5}, {"192.0.2.1", 9}, {"192.0.2.2", 9}, {"192.0.2.3", 9}, {"192.0.2.4", 9}},
 			map[string]int{"192.0.2.9!": 5, "192.0.2.2": 1, "192.0.2.3": 1, "192.0.2.4": 1}},
 		"proven connections leave room for new ones": {8, 0, []step{{"192.0.2.1!", 9}, {"192.0.2.2", 1}},
 			map[string]int{"192.0.2.1!": 7, "192.0.2.2": 1}},
@@ -66,7 +69,9 @@ func TestEviction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner, open, evicted := make(queue, 1), 0, 0
-			l := &connlimit.Listener{Listener: inner, Max: row.max, PerAddress: row.perAddress, Changed: func(n int) { open = n }, Evicted: func() { evicted++ }}
+			l := &connlimit.Listener{Listener: inner, Max: row.max, PerAddress: row.perAddress, Changed: func(n int) {
+				open = n
+			}, Evicted: func() { evicted++ }}
 			all, prove := map[string][]*remote{}, func(c net.Conn) {
 				connlimit.Prove(context.WithValue(t.Context(), http.LocalAddrContextKey, c.LocalAddr()))
 			}

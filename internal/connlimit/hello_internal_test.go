@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A ClientHello that never ends would take 64 KiB of crypto/tls for each connection.
+// A ClientHello that never ends would take 64 KiB of crypto/tls for each
+// connection.
 func TestUnfinishedHelloIsBounded(t *testing.T) {
 	ours, theirs := net.Pipe()
 	c := &conn{Conn: ours, listener: &Listener{}}

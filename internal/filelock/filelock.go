@@ -1,4 +1,5 @@
-// Package filelock locks files against other processes. The system releases the lock of a process that dies.
+// Package filelock locks files against other processes. The system releases the
+// lock of a process that dies.
 package filelock
 
 import (

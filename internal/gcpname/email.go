@@ -54,7 +54,8 @@ func notAnEmail(s string) error {
 	switch {
 	case s == "":
 		return errors.New("it is empty")
-	case strings.HasPrefix(s, "serviceAccount:"), strings.HasPrefix(s, "principal:"), strings.HasPrefix(s, "principalSet:"):
+	case strings.HasPrefix(s, "serviceAccount:"), strings.HasPrefix(s, "principal:"),
+		strings.HasPrefix(s, "principalSet:"):
 		return errors.New("it is the member of an IAM policy; give the e-mail address alone")
 	case strings.HasPrefix(s, "projects/"), strings.Contains(s, "/serviceAccounts/"):
 		return errors.New("it is a resource name; give the e-mail address alone")

@@ -1,9 +1,11 @@
-// Package gcpname knows the names of Google Cloud: projects, locations, service accounts, hosts.
+// Package gcpname knows the names of Google Cloud: projects, locations, service
+// accounts, hosts.
 package gcpname
 
 import "strings"
 
-// DefaultUniverse is the domain of Google's own cloud. Sovereign clouds that Google's partners run have others.
+// DefaultUniverse is the domain of Google's own cloud. Sovereign clouds that
+// Google's partners run have others.
 const DefaultUniverse = "googleapis.com"
 
 // ValidUniverse reports whether s can be the domain of a universe: a DNS name
@@ -48,7 +50,8 @@ const s3nsUniverse = "s3nsapis.fr"
 //	googleapis.com  gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io, <location>-docker.pkg.dev
 //	s3nsapis.fr     docker.s3nsregistry.fr, <location>-docker.s3nsregistry.fr
 //
-// Universes belong to different companies: none receives the tokens of another one.
+// Universes belong to different companies: none receives the tokens of another
+// one.
 func RegistryUniverse(host string) string {
 	switch host {
 	case "gcr.io", "us.gcr.io", "eu.gcr.io", "asia.gcr.io":
@@ -65,9 +68,10 @@ func RegistryUniverse(host string) string {
 	return ""
 }
 
-// LooksLikeRegistry reports whether a host is named as a registry of a universe,
-// also if RegistryUniverse does not know its form. Names below gcr.io do not
-// count: Container Registry gets no new ones, and some are public mirrors.
+// LooksLikeRegistry reports whether a host is named as a registry of a
+// universe, also if RegistryUniverse does not know its form. Names below gcr.io
+// do not count: Container Registry gets no new ones, and some are public
+// mirrors.
 func LooksLikeRegistry(host string) bool {
 	return RegistryUniverse(host) != "" || strings.HasSuffix(host, "-docker.pkg.dev") ||
 		strings.HasSuffix(host, ".s3nsregistry.fr")
@@ -91,20 +95,23 @@ func IsGitHost(host string) bool {
 		len(name)+len("-git") <= maxLabel
 }
 
-// IsDNSEndpoint accepts the DNS endpoints of GKE's control planes, names below gke.goog in lower case.
+// IsDNSEndpoint accepts the DNS endpoints of GKE's control planes, names below
+// gke.goog in lower case.
 func IsDNSEndpoint(host string) bool {
 	labels, ok := strings.CutSuffix(host, ".gke.goog")
 	const maxName = 253
 	return ok && validLabels(labels) && len(host) <= maxName
 }
 
-// ValidProjectNumber reports whether s is the number of a project, without a leading zero.
+// ValidProjectNumber reports whether s is the number of a project, without a
+// leading zero.
 func ValidProjectNumber(s string) bool {
 	const most = 20
 	return s != "" && len(s) <= most && s[0] != '0' && all(s, isDigit)
 }
 
-// ValidProject reports whether s is the ID of a project, [<domain>:]<name>, or its number.
+// ValidProject reports whether s is the ID of a project, [<domain>:]<name>, or
+// its number.
 func ValidProject(s string) bool {
 	if domain, name, _ := strings.Cut(s, ":"); name != "" {
 		return validLabels(domain) && validLabel(name)
@@ -112,13 +119,15 @@ func ValidProject(s string) bool {
 	return validLabel(s)
 }
 
-// ValidLocation reports whether s can be a region, a zone or a multi-region, such as "europe-west1" or "us".
+// ValidLocation reports whether s can be a region, a zone or a multi-region,
+// such as "europe-west1" or "us".
 func ValidLocation(s string) bool { return validLabel(s) && s[0] >= 'a' }
 
 // ValidClusterName reports whether s can be the name of a GKE cluster.
 func ValidClusterName(s string) bool { return validLabel(s) && s[0] >= 'a' }
 
-// validPoolPart reports whether s can be the ID of a workload identity pool, or of a provider in it.
+// validPoolPart reports whether s can be the ID of a workload identity pool, or
+// of a provider in it.
 func validPoolPart(s string) bool {
 	const least, most = 4, 32
 	return len(s) >= least && len(s) <= most && all(s, isNameChar)

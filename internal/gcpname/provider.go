@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// WorkloadIdentityProvider is the name of a provider in a workload identity pool:
+// WorkloadIdentityProvider is the name of a provider in a workload identity
+// pool:
 // projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>.
 type WorkloadIdentityProvider struct {
 	// Name is the whole name, without a prefix.
@@ -15,8 +16,9 @@ type WorkloadIdentityProvider struct {
 	ProjectNumber, Pool, Provider string
 }
 
-// ParseWorkloadIdentityProvider parses the name of a provider, with or without the prefix of its full resource name:
-// //iam.<universe>/ or https://iam.<universe>/. The error does not repeat it.
+// ParseWorkloadIdentityProvider parses the name of a provider, with or without
+// the prefix of its full resource name: //iam.<universe>/ or
+// https://iam.<universe>/. The error does not repeat it.
 func ParseWorkloadIdentityProvider(s, universe string) (WorkloadIdentityProvider, error) {
 	name, err := trimPrefix(s, universe)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"os"
 )
 
-// MaxRequest bounds a request, in bytes. The largest hold a token and annotations, which Kubernetes bounds at 256 KiB.
+// MaxRequest bounds a request, in bytes. The largest hold a token and
+// annotations, which Kubernetes bounds at 256 KiB.
 const MaxRequest = 512 << 10
 
 // Error says why a request cannot be read, and the remedy.
@@ -27,8 +28,9 @@ func (e *Error) Error() string { return e.Message + "; " + e.Remedy }
 // Unwrap returns the error of the context.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Read reads in to its end, within the size of a request. It returns when the context expires. The reading goroutine then
-// continues until in is closed, so use it for standard input and similar sources.
+// Read reads in to its end, within the size of a request. It returns when the
+// context expires. The reading goroutine then continues until in is closed, so
+// use it for standard input and similar sources.
 func Read(ctx context.Context, in io.Reader) ([]byte, error) {
 	return read(ctx, in, func(in io.Reader) ([]byte, error) { return io.ReadAll(in) })
 }
@@ -64,17 +66,21 @@ func read(ctx context.Context, in io.Reader, take func(io.Reader) ([]byte, error
 	case r := <-done:
 		switch {
 		case r.err != nil:
-			return nil, &Error{Message: fmt.Sprintf("the request cannot be read: %v", r.err), Remedy: "pass the request on standard input"}
+			return nil, &Error{Message: fmt.Sprintf("the request cannot be read: %v", r.err),
+				Remedy: "pass the request on standard input"}
 		case len(r.content) > MaxRequest:
-			return nil, &Error{Message: fmt.Sprintf("the request has more than %d bytes", MaxRequest), Remedy: "pass one request on standard input"}
+			return nil, &Error{Message: fmt.Sprintf("the request has more than %d bytes", MaxRequest),
+				Remedy: "pass one request on standard input"}
 		}
 		return r.content, nil
 	case <-ctx.Done():
-		return nil, &Error{Message: "the request on standard input does not end", Remedy: "close standard input after the request", Err: ctx.Err()}
+		return nil, &Error{Message: "the request on standard input does not end",
+			Remedy: "close standard input after the request", Err: ctx.Err()}
 	}
 }
 
-// ReadFile reads a file that the controller's own environment names, of at most 1 MiB.
+// ReadFile reads a file that the controller's own environment names, of at most
+// 1 MiB.
 func ReadFile(name string) ([]byte, error) {
 	const most = 1 << 20
 	file, err := os.Open(name) //nolint:gosec // see above

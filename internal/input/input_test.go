@@ -20,7 +20,8 @@ func TestRead(t *testing.T) {
 	if content, err := input.Read(t.Context(), strings.NewReader("request")); err != nil || string(content) != "request" {
 		t.Errorf("%s, %v", content, err)
 	}
-	if _, err := input.Read(t.Context(), endless{}); !errors.As(err, new(*input.Error)) || !strings.Contains(err.Error(), "more than") {
+	if _, err := input.Read(t.Context(), endless{}); !errors.As(err, new(*input.Error)) ||
+		!strings.Contains(err.Error(), "more than") {
 		t.Errorf("endless: %v", err)
 	}
 	silent, stop := io.Pipe()

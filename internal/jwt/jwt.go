@@ -14,10 +14,12 @@ import (
 	"github.com/workloadid/workloadid/internal/exactjson"
 )
 
-// MaxSize bounds what is taken for a token, in bytes. Tokens of real API servers have one or two thousand.
+// MaxSize bounds what is taken for a token, in bytes. Tokens of real API
+// servers have one or two thousand.
 const MaxSize = 64 << 10
 
-// Claims are those of RFC 7519 that ServiceAccount tokens have, and the UIDs from the private ones.
+// Claims are those of RFC 7519 that ServiceAccount tokens have, and the UIDs
+// from the private ones.
 type Claims struct {
 	Issuer     string   `json:"iss"`
 	Subject    string   `json:"sub"`
@@ -34,7 +36,8 @@ type Claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// Parse returns the claims of a compact JWS. Its errors never hold a part of the token.
+// Parse returns the claims of a compact JWS. Its errors never hold a part of
+// the token.
 func Parse(token string) (*Claims, error) {
 	if len(token) > MaxSize {
 		return nil, fmt.Errorf("it is larger than %d bytes", MaxSize)
@@ -68,10 +71,12 @@ func (a *Audience) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(a))
 }
 
-// Time is a NumericDate (RFC 7519, section 2). The zero value means that the claim is missing or out of range.
+// Time is a NumericDate (RFC 7519, section 2). The zero value means that the
+// claim is missing or out of range.
 type Time struct{ time.Time }
 
-// maxTime is a time that no honest token goes beyond, in seconds since 1970: the end of the year 9999.
+// maxTime is a time that no honest token goes beyond, in seconds since 1970:
+// the end of the year 9999.
 const maxTime = 253402300799
 
 // UnmarshalJSON reads seconds since 1970, with or without a fraction.

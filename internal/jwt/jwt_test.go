@@ -31,8 +31,12 @@ func TestParse(t *testing.T) {
 // The receiver of a token compares the names of claims whole, so a claim in
 // other letters must not hide the one that counts.
 func TestParseComparesNamesWhole(t *testing.T) {
-	c, err := jwt.Parse(token(`{"aud":"right","sub":"right","AUD":"wrong","Sub":"wrong","EXP":1700000000,"kubernetes.io":{"ServiceAccount":{"uid":"u"}}}`))
-	if err != nil || !slices.Equal(c.Audience, []string{"right"}) || c.Subject != "right" || !c.Expiry.IsZero() || c.Kubernetes.ServiceAccount.UID != "" {
+	c,
+		err := jwt.Parse(
+		token(
+			`{"aud":"right","sub":"right","AUD":"wrong","Sub":"wrong","EXP":1700000000,"kubernetes.io":{"ServiceAccount":{"uid":"u"}}}`))
+	if err != nil || !slices.Equal(c.Audience, []string{"right"}) || c.Subject != "right" || !c.Expiry.IsZero() ||
+		c.Kubernetes.ServiceAccount.UID != "" {
 		t.Errorf("got %+v, %v", c, err)
 	}
 }

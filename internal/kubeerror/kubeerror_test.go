@@ -25,9 +25,11 @@ func TestMessage(t *testing.T) {
 		err  error
 		want string
 	}{
-		"403 of a proxy":         {unexpected(http.StatusForbidden), "the server answers 403 without a Kubernetes Status"},
-		"502 of a proxy":         {fmt.Errorf("get: %w", unexpected(http.StatusBadGateway)), "the server answers 502 without a Kubernetes Status"},
-		"403 of the API server":  {apierrors.NewForbidden(resource, "app", errors.New("no to "+secret)), `serviceaccounts "app" is forbidden: no to [redacted]`},
+		"403 of a proxy": {unexpected(http.StatusForbidden), "the server answers 403 without a Kubernetes Status"},
+		"502 of a proxy": {fmt.Errorf("get: %w", unexpected(http.StatusBadGateway)),
+			"the server answers 502 without a Kubernetes Status"},
+		"403 of the API server": {apierrors.NewForbidden(resource, "app", errors.New("no to "+secret)),
+			`serviceaccounts "app" is forbidden: no to [redacted]`},
 		"error without a status": {errors.New("no route to hunter2-pass1"), "no route to [redacted]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,10 +43,12 @@ func TestMessage(t *testing.T) {
 // A tenant's API server chooses the reason, the wait and the size of its
 // refusals. Conditions, logs and the cache keep them.
 func TestHostileStatus(t *testing.T) {
-	hostile := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusTooManyRequests,
+	hostile := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
+		Code:    http.StatusTooManyRequests,
 		Reason:  metav1.StatusReason("\x1b[31mRed\n" + strings.Repeat("x", 3<<20)),
 		Message: strings.Repeat("y", 3<<20),
-		Details: &metav1.StatusDetails{RetryAfterSeconds: math.MaxInt32, Causes: []metav1.StatusCause{{Message: strings.Repeat("z", 3<<20)}}}}}
+		Details: &metav1.StatusDetails{RetryAfterSeconds: math.MaxInt32,
+			Causes: []metav1.StatusCause{{Message: strings.Repeat("z", 3<<20)}}}}}
 	if code := kubeerror.Code(hostile); len(code) > 310 || !strings.HasPrefix(code, "[31mRed x") {
 		t.Errorf("the code is %.400q", code)
 	}

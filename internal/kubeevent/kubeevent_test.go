@@ -47,7 +47,8 @@ func TestNoRecorder(*testing.T) {
 // A writer of its own would bound its notes by a rule of its own.
 func TestProductsRecordEventsHereOnly(t *testing.T) {
 	root, calls := filepath.Join("..", ".."), 0
-	for _, dir := range []string{"auth", "bootstrap", "cache", "cmd", "internal", "issuer", "podidentity", "registration"} {
+	for _, dir := range []string{"auth", "bootstrap", "cache", "cmd", "internal", "issuer", "podidentity",
+		"registration"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

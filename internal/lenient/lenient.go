@@ -23,9 +23,9 @@ const epoch = "1970-01-01T00:00:00Z"
 const maxProblem = 300
 
 // Unmarshal decodes a custom resource. conditions is its field for
-// status.conditions. A value that Go refuses stays zero, and a lastTransitionTime
-// becomes 1970. The problem quotes the first such value. Invalid metadata is an
-// error: API servers decode it themselves.
+// status.conditions. A value that Go refuses stays zero, and a
+// lastTransitionTime becomes 1970. The problem quotes the first such value.
+// Invalid metadata is an error: API servers decode it themselves.
 func Unmarshal[T any](data []byte, into *T, conditions *[]metav1.Condition) (problem string, err error) {
 	refused := json.Unmarshal(data, into)
 	if refused != nil {

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 const conditions = `[{type: A, status: "True", reason: A, message: a, observedGeneration: 1, lastTransitionTime: "2026-01-01T00:00:00Z"}]`
 
-// kind is a kind that programs decode, with an object that has all fields of its type.
+// kind is a kind that programs decode, with an object that has all fields of
+// its type.
 type kind struct {
 	object     client.Object
 	list       client.ObjectList
@@ -102,19 +103,22 @@ spec: {rules: [{namespaces: [a], roles: ['*']}]}`}
 
 // hostile are values that some schema accepts.
 func hostile() []string {
-	values := []string{"null", "true", "0", "1", "-1", "1.0", "1.5", "1e3", "1E21", "1e400", "2147483648", "9223372036854775808",
+	values := []string{"null", "true", "0", "1", "-1", "1.0", "1.5", "1e3", "1E21", "1e400", "2147483648",
+		"9223372036854775808",
 		"-9223372036854775809", "18446744073709551616", "[]", "{}", `["x"]`, `{"x":"y"}`, "[null]", "[{}]"}
-	for _, text := range append(badTimes(), "", "x", "1", "1e3", "True", "YWJj\nYWJj", "_-8=", "YQ", "YQ=", " YWJj", "YR==", "1h", "9999999h", "1Ei", "1.2.3.4",
-		"2026-01-01T00:00:00.123456789123Z", "2026-01-01T00:00:00,5Z") {
+	for _, text := range append(badTimes(), "", "x", "1", "1e3", "True", "YWJj\nYWJj", "_-8=", "YQ", "YQ=", " YWJj",
+		"YR==", "1h", "9999999h", "1Ei", "1.2.3.4", "2026-01-01T00:00:00.123456789123Z", "2026-01-01T00:00:00,5Z") {
 		quoted, _ := json.Marshal(text) // a string
 		values = append(values, string(quoted))
 	}
 	return values
 }
 
-// badTimes are times that the format date-time accepts, and that Go cannot read or cannot write again.
+// badTimes are times that the format date-time accepts, and that Go cannot read
+// or cannot write again.
 func badTimes() []string {
-	return []string{"2026-01-01t00:00:00z", "2026-01-01T00:00:00+99:99", "2026-01-01T00:00:00x5Z", "2026-01-01T00:00:00Ztx", "2026-01-01T00:00:00z",
+	return []string{"2026-01-01t00:00:00z", "2026-01-01T00:00:00+99:99", "2026-01-01T00:00:00x5Z",
+		"2026-01-01T00:00:00Ztx", "2026-01-01T00:00:00z",
 		"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z"}
 }
 
@@ -193,7 +197,8 @@ func (w *environment) create(t *testing.T, k kind) (metadata *metav1.PartialObje
 		}
 		return err == nil
 	})
-	metadata = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName()}}
+	metadata = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(),
+		Name: object.GetName()}}
 	metadata.SetGroupVersionKind(gvk)
 	return metadata, fields
 }
@@ -250,9 +255,11 @@ func (w *environment) mustWrite(t *testing.T, k kind, object client.Object) {
 	}
 }
 
-// store replaces the spec or the status. It decodes none of the answer but the metadata.
+// store replaces the spec or the status. It decodes none of the answer but the
+// metadata.
 func (w *environment) store(t *testing.T, object *metav1.PartialObjectMetadata, section, body string) error {
-	patch := client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op": "add", "path": "/%s", "value": %s}]`, section, body))
+	patch := client.RawPatch(types.JSONPatchType,
+		fmt.Appendf(nil, `[{"op": "add", "path": "/%s", "value": %s}]`, section, body))
 	if section == "status" {
 		return w.Status().Patch(t.Context(), object.DeepCopy(), patch)
 	}
@@ -340,7 +347,8 @@ func replace(value any, place, text string) any {
 	return value
 }
 
-// wantNoZero requires a value in each field of spec and status, so that a new field of a type is tried too.
+// wantNoZero requires a value in each field of spec and status, so that a new
+// field of a type is tried too.
 func wantNoZero(t *testing.T, o client.Object) {
 	t.Helper()
 	v := reflect.ValueOf(o).Elem()

@@ -17,7 +17,8 @@ import (
 
 // withTime is a ManagedCluster with a time in its taint and its condition.
 func withTime(at string) string {
-	return fmt.Sprintf(`{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"hubAcceptsClient": true,
+	return fmt.Sprintf(
+		`{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"hubAcceptsClient": true,
 		"taints": [{"key": "a", "effect": "NoSelect", "timeAdded": %[1]s}]},
 		"status": {"conditions": [{"type": "A", "status": "True", "lastTransitionTime": %[1]s}], "version": {"kubernetes": "v1"}}}`, at)
 }
@@ -35,7 +36,8 @@ func TestListSurvivesTimes(t *testing.T) {
 			if !c.Spec.HubAcceptsClient || c.Status.Version.Kubernetes != "v1" || c.Spec.Taints[0].TimeAdded != text {
 				t.Errorf("the rest is %+v", c)
 			}
-			if got := c.Status.Conditions[0]; got.Status != metav1.ConditionTrue || !got.LastTransitionTime.Equal(new(metav1.Unix(0, 0))) {
+			if got := c.Status.Conditions[0]; got.Status != metav1.ConditionTrue ||
+				!got.LastTransitionTime.Equal(new(metav1.Unix(0, 0))) {
 				t.Errorf("the condition is %+v", got)
 			}
 			if zero := strings.HasPrefix(text, "0001"); zero != (c.Unreadable == "") {
@@ -61,11 +63,15 @@ func TestReadableTimesStay(t *testing.T) {
 
 func TestOtherValuesStayZero(t *testing.T) {
 	for name, tc := range map[string]struct{ data, want string }{
-		"a number that is too large":      {`{"spec": {"leaseDurationSeconds": 1e21, "hubAcceptsClient": true}}`, "leaseDurationSeconds"},
-		"base64 that is none":             {`{"spec": {"managedClusterClientConfigs": [{"caBundle": "*"}], "hubAcceptsClient": true}}`, "base64"},
-		"a number that is no float":       {`{"spec": {"leaseDurationSeconds": 1e400, "hubAcceptsClient": true}}`, "1e400"},
-		"a list where a text is expected": {`{"status": {"conditions": [{"type": ["a"]}]}, "spec": {"hubAcceptsClient": true}}`, "type"},
-		"an object in place of a list":    {`{"status": {"conditions": {}}, "spec": {"hubAcceptsClient": true}}`, "conditions"},
+		"a number that is too large": {`{"spec": {"leaseDurationSeconds": 1e21, "hubAcceptsClient": true}}`,
+			"leaseDurationSeconds"},
+		"base64 that is none": {
+			`{"spec": {"managedClusterClientConfigs": [{"caBundle": "*"}], "hubAcceptsClient": true}}`, "base64"},
+		"a number that is no float": {`{"spec": {"leaseDurationSeconds": 1e400, "hubAcceptsClient": true}}`, "1e400"},
+		"a list where a text is expected": {
+			`{"status": {"conditions": [{"type": ["a"]}]}, "spec": {"hubAcceptsClient": true}}`, "type"},
+		"an object in place of a list": {`{"status": {"conditions": {}}, "spec": {"hubAcceptsClient": true}}`,
+			"conditions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &ocm.ManagedCluster{Spec: ocm.ManagedClusterSpec{LeaseDurationSeconds: 1}}
@@ -80,7 +86,8 @@ func TestOtherValuesStayZero(t *testing.T) {
 }
 
 func TestInvalidMetadataIsAnError(t *testing.T) {
-	for _, data := range []string{`{"metadata": {"creationTimestamp": "x"}, "spec": {"hubAcceptsClient": true}}`, `{"spec"`} {
+	for _, data := range []string{`{"metadata": {"creationTimestamp": "x"}, "spec": {"hubAcceptsClient": true}}`,
+		`{"spec"`} {
 		c := &ocm.ManagedCluster{}
 		if err := c.UnmarshalJSON([]byte(data)); err == nil {
 			t.Errorf("%s is read as %+v", data, c)

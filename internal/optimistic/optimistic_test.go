@@ -20,14 +20,15 @@ func TestWrite(t *testing.T) {
 		want    error
 		tries   int
 	}{
-		"success":                           {[]error{nil}, nil, 1},
-		"success after a conflict":          {[]error{errConflict, nil}, nil, 2},
-		"a timeout":                         {[]error{context.DeadlineExceeded}, context.DeadlineExceeded, 1},
-		"an interrupt":                      {[]error{context.Canceled}, context.Canceled, 1},
-		"a conflict, then a timeout":        {[]error{errConflict, context.DeadlineExceeded}, context.DeadlineExceeded, 2},
-		"a conflict, then another error":    {[]error{errConflict, errOther}, errOther, 2},
-		"conflicts without an end":          {[]error{errConflict}, errConflict, optimistic.Tries},
-		"a timeout that counts as conflict": {[]error{errors.Join(errConflict, context.DeadlineExceeded)}, context.DeadlineExceeded, optimistic.Tries},
+		"success":                        {[]error{nil}, nil, 1},
+		"success after a conflict":       {[]error{errConflict, nil}, nil, 2},
+		"a timeout":                      {[]error{context.DeadlineExceeded}, context.DeadlineExceeded, 1},
+		"an interrupt":                   {[]error{context.Canceled}, context.Canceled, 1},
+		"a conflict, then a timeout":     {[]error{errConflict, context.DeadlineExceeded}, context.DeadlineExceeded, 2},
+		"a conflict, then another error": {[]error{errConflict, errOther}, errOther, 2},
+		"conflicts without an end":       {[]error{errConflict}, errConflict, optimistic.Tries},
+		"a timeout that counts as conflict": {[]error{errors.Join(errConflict, context.DeadlineExceeded)},
+			context.DeadlineExceeded, optimistic.Tries},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,7 +54,8 @@ func TestWriteEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		tries := 0
 		err := optimistic.Write(ctx, isConflict, func() error { tries++; return errConflict })
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errConflict) || !strings.Contains(err.Error(), "conflict") || tries != 1 {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errConflict) ||
+			!strings.Contains(err.Error(), "conflict") || tries != 1 {
 			t.Errorf("%d tries: %v", tries, err)
 		}
 	})

@@ -8,7 +8,8 @@ import (
 	"fmt"
 )
 
-// Limits of a bundle. Sidecars of every version refuse an answer of more than 64 KiB.
+// Limits of a bundle. Sidecars of every version refuse an answer of more than
+// 64 KiB.
 const (
 	maxBundle = 16 << 10
 	maxCAs    = 16
@@ -18,7 +19,8 @@ const certificateType = "CERTIFICATE"
 
 var errLargeBundle = fmt.Errorf("they take more than %d bytes", maxBundle)
 
-// ParseBundle returns the CAs of a PEM bundle: all of them, or an error. A bundle with a private key is an error.
+// ParseBundle returns the CAs of a PEM bundle: all of them, or an error. A
+// bundle with a private key is an error.
 func ParseBundle(text []byte) ([]*x509.Certificate, error) {
 	if len(text) > maxBundle {
 		return nil, errLargeBundle
@@ -45,7 +47,8 @@ func ParseBundle(text []byte) ([]*x509.Certificate, error) {
 	return cas, nil
 }
 
-// EncodeBundle returns CAs as PEM, without the comments and headers that a bundle may have.
+// EncodeBundle returns CAs as PEM, without the comments and headers that a
+// bundle may have.
 func EncodeBundle(cas []*x509.Certificate) string {
 	var all bytes.Buffer
 	for _, ca := range cas {

@@ -21,7 +21,8 @@ func encode(kind string, content []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}))
 }
 
-// oneLine removes the line breaks within the base64, which makes it shorter than the encoding.
+// oneLine removes the line breaks within the base64, which makes it shorter
+// than the encoding.
 func oneLine(text string) string {
 	begin, end := "-----BEGIN CERTIFICATE-----\n", "\n-----END CERTIFICATE-----\n"
 	content := strings.TrimSuffix(strings.TrimPrefix(text, begin), end)
@@ -63,7 +64,8 @@ func TestParseBundle(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, a sidecar gets a few CAs or none, and what it accepts survives a second server.
+// Whatever a server sends, a sidecar gets a few CAs or none, and what it
+// accepts survives a second server.
 func FuzzParseBundle(f *testing.F) {
 	ca, other := testca.New(f, "first").PEM(), testca.New(f, "other").PEM()
 	f.Add([]byte("# a\n" + ca + other))

@@ -62,7 +62,8 @@ type Reader struct {
 	held int
 }
 
-// Read implements io.Reader. It fails with [ErrExceeded] if the bytes do not fit.
+// Read implements io.Reader. It fails with [ErrExceeded] if the bytes do not
+// fit.
 func (r *Reader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if !r.Budget.Reserve(r.Key, n) {

@@ -7,7 +7,8 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// messages are of the kind that people need in order to know what to mend: nothing in them is secret.
+// messages are of the kind that people need in order to know what to mend:
+// nothing in them is secret.
 var messages = []string{
 	// AWS
 	"Not authorized to perform sts:AssumeRoleWithWebIdentity",
@@ -55,7 +56,8 @@ var messages = []string{
 	`admission webhook "validate.kyverno.svc-fail" denied the request: policy ServiceAccount/tenant-a/app for resource violation: require-owner: autogen-check: 'validation error: label "owner" is required. rule check failed at path /metadata/labels/owner/'`,
 }
 
-// The words of a service stay as they are, whatever numbers, names and digests are in them.
+// The words of a service stay as they are, whatever numbers, names and digests
+// are in them.
 func TestMessagesOfServicesStay(t *testing.T) {
 	secrets := []string{secretJWT, "wJalrXUtnFEMI/K7MDENG/bPxRfi+YEXAMPLEKEY=", "x7k2qp.m4w9zr1tb6yv3hn8", "hunter2-pass1"}
 	for _, message := range messages {

@@ -1,18 +1,23 @@
-// Package redact keeps secrets out of everything that prints. It makes two promises.
+// Package redact keeps secrets out of everything that prints. It makes two
+// promises.
 //
-// A Secret, and every type that formats itself with Print, shows a mark instead of its value under every formatting verb, slog,
-// logr and JSON.
+// A Secret, and every type that formats itself with Print, shows a mark instead
+// of its value under every formatting verb, slog, logr and JSON.
 //
 // Text, Line and Clean replace in a text exactly these:
-//   - the secrets that the caller names: as they are, URL-escaped (RFC 3986) and in base64 (RFC 4648, sections 4 and 5);
+//   - the secrets that the caller names: as they are, URL-escaped (RFC 3986)
+//     and in base64 (RFC 4648, sections 4 and 5);
 //   - every JWT, whole or cut off after its payload has begun;
 //   - the credential of every "Bearer …" and "Basic …".
 //
-// That is all. They find no part of a secret, and they undo no encoding: base64 of a URL-escaped secret stays, and so does a secret
-// with line breaks inside. A caller therefore quotes of a service only its status, its code and, where the body has the form
-// that the service documents, its message; never another body.
+// That is all. They find no part of a secret, and they undo no encoding: base64
+// of a URL-escaped secret stays, and so does a secret with line breaks inside.
+// A caller therefore quotes of a service only its status, its code and, where
+// the body has the form that the service documents, its message; never another
+// body.
 //
-// The time that they take grows linearly with the text and with the number of secrets.
+// The time that they take grows linearly with the text and with the number of
+// secrets.
 package redact
 
 import (
@@ -21,14 +26,17 @@ import (
 	"strings"
 )
 
-// Secret holds a string that no printing, logging or encoding package can read, even in a field of a struct that is printed by
-// reflection: there it shows as an address. The zero value is the empty string. A Secret is equal to its copies, for == and
-// reflect.DeepEqual, and to no other Secret, whatever it holds. Compare the results of Reveal instead.
+// Secret holds a string that no printing, logging or encoding package can read,
+// even in a field of a struct that is printed by reflection: there it shows as
+// an address. The zero value is the empty string. A Secret is equal to its
+// copies, for == and reflect.DeepEqual, and to no other Secret, whatever it
+// holds. Compare the results of Reveal instead.
 type Secret struct {
 	held *held
 }
 
-// held is behind a pointer, so that Secrets can be compared, and is a function, because reflection follows pointers to strings.
+// held is behind a pointer, so that Secrets can be compared, and is a function,
+// because reflection follows pointers to strings.
 type held struct{ reveal func() string }
 
 // New returns a Secret that holds value.
@@ -56,7 +64,8 @@ func (s Secret) MarshalLog() any { return mark }
 // MarshalText prints the mark in JSON, YAML and the like.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(mark), nil }
 
-// Print writes the summary of a type that redacts itself. The type's Format method calls it.
+// Print writes the summary of a type that redacts itself. The type's Format
+// method calls it.
 func Print(f fmt.State, summary string) {
 	_, _ = f.Write([]byte(summary)) // a Formatter cannot report an error
 }
@@ -64,8 +73,9 @@ func Print(f fmt.State, summary string) {
 // maxURL bounds an address in a message, in bytes.
 const maxURL = 300
 
-// URL makes an address from outside fit for messages. User information, query and fragment may hold secrets and are left out,
-// however malformed the rest is.
+// URL makes an address from outside fit for messages. User information, query
+// and fragment may hold secrets and are left out, however malformed the rest
+// is.
 func URL(address string) string {
 	if i := strings.IndexAny(address, "?#"); i >= 0 {
 		address = address[:i]
@@ -80,7 +90,8 @@ func URL(address string) string {
 	return cut(address, maxURL)
 }
 
-// Summary is the text that a type shows in place of its secrets. The type embeds it and so prints nothing else.
+// Summary is the text that a type shows in place of its secrets. The type
+// embeds it and so prints nothing else.
 type Summary string
 
 // String returns the text.

@@ -48,7 +48,8 @@ func TestSecretNeverPrints(t *testing.T) {
 	}
 }
 
-// Packages that compare in tests print by reflection alone when they find a difference, and follow pointers.
+// Packages that compare in tests print by reflection alone when they find a
+// difference, and follow pointers.
 func TestSecretIsOutOfReachOfReflection(t *testing.T) {
 	secret := redact.New(canary)
 	if walked := walk(reflect.ValueOf(struct{ S redact.Secret }{secret})); strings.Contains(walked, canary) {

@@ -14,12 +14,15 @@ import (
 const (
 	// maxText bounds the message of a service, in bytes.
 	maxText = 300
-	// maxHead is how much of the beginning of a longer message is kept, in bytes.
-	// Some libraries begin with 200 bytes that say the same for each cause.
+	// maxHead is how much of the beginning of a longer message is kept, in
+	// bytes. Some libraries begin with 200 bytes that say the same for each
+	// cause.
 	maxHead = 120
-	// maxLine bounds a message that this module or a provider composes around the message of a service, in bytes.
+	// maxLine bounds a message that this module or a provider composes around
+	// the message of a service, in bytes.
 	maxLine = 1 << 10
-	// maxSearched bounds how much of a message is searched for unknown credentials, in bytes. The rest is never shown.
+	// maxSearched bounds how much of a message is searched for unknown
+	// credentials, in bytes. The rest is never shown.
 	maxSearched = 8 << 10
 	// minSecret is the length of the shortest form of a secret that is
 	// replaced, in bytes. Shorter ones occur in ordinary text, where the gap
@@ -45,8 +48,8 @@ func Text(message string, secrets ...string) string {
 	return cut(text, maxHead) + text[end:]
 }
 
-// Line makes a whole message fit for an error, a condition or an Event, which may
-// quote a service: without secrets, one line, printable, at most 1 KiB.
+// Line makes a whole message fit for an error, a condition or an Event, which
+// may quote a service: without secrets, one line, printable, at most 1 KiB.
 func Line(message string, secrets ...string) string {
 	text, most := line(message, secrets), maxLine
 	if len(text) > maxLine {
@@ -55,7 +58,8 @@ func Line(message string, secrets ...string) string {
 	return cut(text, most)
 }
 
-// Clean replaces what the package promises to replace, and leaves everything else as it is.
+// Clean replaces what the package promises to replace, and leaves everything
+// else as it is.
 func Clean(text string, secrets ...string) string { return withoutLogins(without(text, secrets)) }
 
 // line is Clean on one line. Blanks that replace unprintable characters can
@@ -76,7 +80,8 @@ func printable(r rune) rune {
 	return r
 }
 
-// without replaces the longest secret first, because it may contain another one.
+// without replaces the longest secret first, because it may contain another
+// one.
 func without(text string, secrets []string) string {
 	secrets = slices.Clone(secrets)
 	slices.SortStableFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
@@ -116,7 +121,8 @@ var (
 	// login is the content of an Authorization header (RFC 7617, RFC 6750).
 	// Words that follow a scheme in a sentence are shorter.
 	login = regexp.MustCompile(`(?i)(bearer|basic)\s+[\w.~+/=-]{16,}`)
-	// jwt is the compact form of a JWT (RFC 7519). Every header begins with {" in base64.
+	// jwt is the compact form of a JWT (RFC 7519). Every header begins with {"
+	// in base64.
 	jwt = regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)*`)
 )
 

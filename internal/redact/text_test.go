@@ -16,27 +16,36 @@ const secretJWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 
 func TestText(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
-		"plain text":                      {"Incorrect token audience", "Incorrect token audience"},
-		"known JWT":                       {"bad token " + secretJWT + "!", "bad token [redacted]!"},
-		"unknown JWT":                     {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "saw [redacted]"},
-		"unknown JWT after a word":        {"id_token_eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "id_token_[redacted]"},
-		"JWT cut off in its payload":      {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOi…", "saw [redacted]…"},
-		"unknown bearer token":            {"you sent Bearer exec-secret-0123456789 to us", "you sent Bearer [redacted] to us"},
-		"bearer token after a word":       {"xBearer exec-secret-0123456789", "xBearer [redacted]"},
-		"basic login in JSON":             {`{"authorization":"basic am9lOmh1bnRlcjItcGFzczE="}`, `{"authorization":"basic [redacted]"}`},
-		"bearer JWT":                      {"Bearer " + secretJWT + ", which", "Bearer [redacted], which"},
-		"words that follow a scheme":      {"Basic authentication is off, bearer tokens expired", "Basic authentication is off, bearer tokens expired"},
-		"challenge of a registry":         {`Bearer realm="https://h/t",service="s"`, `Bearer realm="https://h/t",service="s"`},
-		"line breaks become blanks":       {"a\r\nb\x00c", "a  b c"},
-		"terminal escapes become blanks":  {"\x1b[31mred", "[31mred"},
-		"invalid UTF-8 becomes blanks":    {"a\xffb", "a b"},
-		"300 bytes stay":                  {strings.Repeat("x", 300), strings.Repeat("x", 300)},
-		"301 bytes are cut":               {strings.Repeat("x", 301), strings.Repeat("x", 120) + "…" + strings.Repeat("x", 180)},
-		"the end of a long text stays":    {strings.Repeat("boilerplate ", 30) + "the cause", strings.Repeat("boilerplate ", 10) + "…" + (strings.Repeat("boilerplate ", 30) + "the cause")[189:]},
-		"a text beyond the search is cut": {strings.Repeat("x", 9<<10) + "Bearer exec-secret-0123456789", strings.Repeat("x", 300) + "…"},
-		"the cut lies between characters": {"x" + strings.Repeat("ä", 200), "x" + strings.Repeat("ä", 59) + "…" + strings.Repeat("ä", 90)},
-		"secrets vanish before the cut":   {strings.Repeat("x", 290) + secretJWT, strings.Repeat("x", 290) + "[redacted]"},
-		"a secret longer than the search": {strings.Repeat(secretJWT+" ", 500) + "end", strings.TrimSuffix(strings.Repeat("[redacted] ", 28)[:300], " ") + "…"},
+		"plain text":                 {"Incorrect token audience", "Incorrect token audience"},
+		"known JWT":                  {"bad token " + secretJWT + "!", "bad token [redacted]!"},
+		"unknown JWT":                {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "saw [redacted]"},
+		"unknown JWT after a word":   {"id_token_eyJhbGciOiJub25lIn0.eyJzdWIiOiJiIn0.", "id_token_[redacted]"},
+		"JWT cut off in its payload": {"saw eyJhbGciOiJub25lIn0.eyJzdWIiOi…", "saw [redacted]…"},
+		"unknown bearer token": {"you sent Bearer exec-secret-0123456789 to us",
+			"you sent Bearer [redacted] to us"},
+		"bearer token after a word": {"xBearer exec-secret-0123456789", "xBearer [redacted]"},
+		"basic login in JSON": {`{"authorization":"basic am9lOmh1bnRlcjItcGFzczE="}`,
+			`{"authorization":"basic [redacted]"}`},
+		"bearer JWT": {"Bearer " + secretJWT + ", which", "Bearer [redacted], which"},
+		"words that follow a scheme": {"Basic authentication is off, bearer tokens expired",
+			"Basic authentication is off, bearer tokens expired"},
+		"challenge of a registry": {`Bearer realm="https://h/t",service="s"`,
+			`Bearer realm="https://h/t",service="s"`},
+		"line breaks become blanks":      {"a\r\nb\x00c", "a  b c"},
+		"terminal escapes become blanks": {"\x1b[31mred", "[31mred"},
+		"invalid UTF-8 becomes blanks":   {"a\xffb", "a b"},
+		"300 bytes stay":                 {strings.Repeat("x", 300), strings.Repeat("x", 300)},
+		"301 bytes are cut": {strings.Repeat("x", 301),
+			strings.Repeat("x", 120) + "…" + strings.Repeat("x", 180)},
+		"the end of a long text stays": {strings.Repeat("boilerplate ", 30) + "the cause",
+			strings.Repeat("boilerplate ", 10) + "…" + (strings.Repeat("boilerplate ", 30) + "the cause")[189:]},
+		"a text beyond the search is cut": {strings.Repeat("x", 9<<10) + "Bearer exec-secret-0123456789",
+			strings.Repeat("x", 300) + "…"},
+		"the cut lies between characters": {"x" + strings.Repeat("ä", 200),
+			"x" + strings.Repeat("ä", 59) + "…" + strings.Repeat("ä", 90)},
+		"secrets vanish before the cut": {strings.Repeat("x", 290) + secretJWT, strings.Repeat("x", 290) + "[redacted]"},
+		"a secret longer than the search": {strings.Repeat(secretJWT+" ", 500) + "end",
+			strings.TrimSuffix(strings.Repeat("[redacted] ", 28)[:300], " ") + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := redact.Text(tc.in, secretJWT); got != tc.want {
@@ -101,7 +110,8 @@ func TestSecretsAreReplacedInEachEncoding(t *testing.T) {
 			t.Run(secretName+" "+name, func(t *testing.T) {
 				text := "you sent: " + encode(secret) + "; to us"
 				for function, redacted := range map[string]string{
-					"Text": redact.Text(text, "another secret", secret), "Line": redact.Line(text, secret), "Clean": redact.Clean(text, secret, "another secret"),
+					"Text": redact.Text(text, "another secret", secret), "Line": redact.Line(text, secret),
+					"Clean": redact.Clean(text, secret, "another secret"),
 				} {
 					if redacted != "you sent: [redacted]; to us" {
 						t.Errorf("%s: %q", function, redacted)
@@ -118,9 +128,12 @@ func TestClean(t *testing.T) {
 		secrets []string
 		want    string
 	}{
-		"everything else stays":           {"a\tb\n \x1b\xff " + strings.Repeat("x", 2<<10), []string{"hunter2-pass1"}, "a\tb\n \x1b\xff " + strings.Repeat("x", 2<<10)},
-		"each occurrence":                 {"hunter2-pass1, hunter2-pass1", []string{"hunter2-pass1"}, "[redacted], [redacted]"},
-		"a pair and the password in it":   {"joe:hunter2-pass1 hunter2-pass1", []string{"hunter2-pass1", "joe:hunter2-pass1"}, "[redacted] [redacted]"},
+		"everything else stays": {"a\tb\n \x1b\xff " + strings.Repeat("x", 2<<10), []string{"hunter2-pass1"},
+			"a\tb\n \x1b\xff " + strings.Repeat("x", 2<<10)},
+		"each occurrence": {"hunter2-pass1, hunter2-pass1", []string{"hunter2-pass1"},
+			"[redacted], [redacted]"},
+		"a pair and the password in it": {"joe:hunter2-pass1 hunter2-pass1", []string{"hunter2-pass1", "joe:hunter2-pass1"},
+			"[redacted] [redacted]"},
 		"no secret":                       {"text", []string{"", "short12"}, "text"},
 		"a short secret stays":            {"the role a", []string{"role", "a"}, "the role a"},
 		"an encoding of 8 bytes vanishes": {"cm9sZTE2 role16", []string{"role16"}, "[redacted] role16"},
@@ -140,7 +153,8 @@ func TestBlanksThatCompleteASecretAreNoWayAround(t *testing.T) {
 	}
 }
 
-// A quadratic search takes minutes for 1 MiB. The limit is far above what a slow machine needs.
+// A quadratic search takes minutes for 1 MiB. The limit is far above what a
+// slow machine needs.
 func TestHostileTextTakesLinearTime(t *testing.T) {
 	const size, limit = 1 << 20, time.Minute
 	same := strings.Repeat("a", 4<<10)
@@ -170,7 +184,8 @@ func TestHostileTextTakesLinearTime(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, text := range []string{"%41%", `\u004`, "&#x41;&", "bearer\t", "eyJhbGciOi.", "a\xffb\u200bc", `Basic a="`, "\u2028", "hunter2\npass1"} {
+	for _, text := range []string{"%41%", `\u004`, "&#x41;&", "bearer\t", "eyJhbGciOi.", "a\xffb\u200bc", `Basic a="`,
+		"\u2028", "hunter2\npass1"} {
 		f.Add(text, "abcdefghijklmnop", 3, 5)
 		f.Add(text, "hunter2 pass1", 3, 5)
 	}
@@ -196,7 +211,9 @@ func FuzzText(f *testing.F) {
 // checkLine fails unless a text is one bounded, printable line.
 func checkLine(t *testing.T, got string) {
 	t.Helper()
-	if len(got) > 310 || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(got) > 310 || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool {
+		return !unicode.IsPrint(r)
+	}) {
 		t.Fatalf("%q", got)
 	}
 }

@@ -12,9 +12,10 @@ const maxWord = 1024
 
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-=+,@%"
 
-// Word makes of value one word of a POSIX shell, in single quotes where it needs them. It is the placeholder, which the
-// reader has to fill in, for what no quoting makes harmless: what a terminal obeys, what programs take for an option, and
-// what is empty or overlong.
+// Word makes of value one word of a POSIX shell, in single quotes where it
+// needs them. It is the placeholder, which the reader has to fill in, for what
+// no quoting makes harmless: what a terminal obeys, what programs take for an
+// option, and what is empty or overlong.
 func Word(value, placeholder string) string {
 	switch {
 	case value == "" || len(value) > maxWord || value[0] == '-' || !utf8.ValidString(value),

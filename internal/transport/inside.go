@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// ErrInside is the error of clients of Outside for connections to inside addresses.
+// ErrInside is the error of clients of Outside for connections to inside
+// addresses.
 var ErrInside = errors.New("refused to connect to an address of the own network")
 
 // LeadsInside reports whether a host can only lie in the own network, or is
@@ -25,12 +26,15 @@ func LeadsInside(host string) bool {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
 	switch {
-	case len(labels) == 1, slices.Contains(labels, ""), strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case len(labels) == 1, slices.Contains(labels, ""), strings.ContainsFunc(host, func(r rune) bool {
+		return r <= ' ' || r > '~'
+	}):
 		return true
 	case last[0] >= '0' && last[0] <= '9': // some resolvers take 127.1 for an address
 		return true
 	}
-	// RFC 6761, RFC 6762, RFC 8375, and what clusters and clouds use. In a cluster kubernetes.default is the API server.
+	// RFC 6761, RFC 6762, RFC 8375, and what clusters and clouds use. In a
+	// cluster kubernetes.default is the API server.
 	return slices.Contains([]string{"localhost", "localdomain", "local", "internal", "svc", "default"}, last) ||
 		strings.HasSuffix(host, ".home.arpa")
 }
@@ -43,7 +47,9 @@ func AddressInside(ip netip.Addr) bool {
 		return true
 	}
 	ip = ip.Unmap()
-	if !ip.IsGlobalUnicast() || ip.IsPrivate() || slices.ContainsFunc(notPublic(), func(p netip.Prefix) bool { return p.Contains(ip) }) {
+	if !ip.IsGlobalUnicast() || ip.IsPrivate() || slices.ContainsFunc(notPublic(), func(p netip.Prefix) bool {
+		return p.Contains(ip)
+	}) {
 		return true
 	}
 	embedded, ok := embeddedIPv4(ip)

@@ -13,19 +13,28 @@ import (
 )
 
 func TestLeadsInside(t *testing.T) {
-	for _, host := range []string{"0.0.0.0", "::", "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1",
-		"169.254.169.254", "169.254.169.254.", "100.64.0.1", "100.100.100.200", "100.127.255.255", "168.63.129.16", "192.0.0.192", "198.18.0.1",
-		"224.0.0.1", "255.255.255.255", "::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "::7f00:1", "fe80::1", "fe80::1%eth0", "2001:db8::1%eth0",
-		"fd00:ec2::254", "fc00::1", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "64:ff9b::10.0.0.1", "::ffff:0:a9fe:a9fe", "64:ff9b:1::8.8.8.8", "2002:a9fe:a9fe::1", "2001::1",
-		"localhost", "localhost.", "LOCALHOST", "x.localhost", "a.localdomain", "printer.local", "a.b.svc", "kubernetes.default.svc", "kubernetes.default.svc.",
-		"kubernetes.default", "kubernetes", "vault.vault.svc.cluster.local", "metadata", "metadata.google.internal", "metadata.google.internal.",
-		"METADATA.GOOGLE.INTERNAL", "vault.INTERNAL", "router.home.arpa", "", ".", "a..example", "１２７.0.0.1", "loc\u00adalhost.example"} {
+	for _, host := range []string{"0.0.0.0", "::", "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "10.1.2.3",
+		"172.16.0.1", "192.168.0.1",
+		"169.254.169.254", "169.254.169.254.", "100.64.0.1", "100.100.100.200", "100.127.255.255", "168.63.129.16",
+		"192.0.0.192", "198.18.0.1",
+		"224.0.0.1", "255.255.255.255", "::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "::7f00:1", "fe80::1",
+		"fe80::1%eth0", "2001:db8::1%eth0",
+		"fd00:ec2::254", "fc00::1", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "64:ff9b::10.0.0.1", "::ffff:0:a9fe:a9fe",
+		"64:ff9b:1::8.8.8.8", "2002:a9fe:a9fe::1", "2001::1",
+		"localhost", "localhost.", "LOCALHOST", "x.localhost", "a.localdomain", "printer.local", "a.b.svc",
+		"kubernetes.default.svc", "kubernetes.default.svc.",
+		"kubernetes.default", "kubernetes", "vault.vault.svc.cluster.local", "metadata", "metadata.google.internal",
+		"metadata.google.internal.",
+		"METADATA.GOOGLE.INTERNAL", "vault.INTERNAL", "router.home.arpa", "", ".", "a..example", "１２７.0.0.1",
+		"loc\u00adalhost.example"} {
 		if !transport.LeadsInside(host) {
 			t.Errorf("%q is taken for one of the internet", host)
 		}
 	}
-	for _, host := range []string{"issuer.example", "issuer.example.", "oidc.eks.eu-central-1.amazonaws.com", "8.8.8.8", "100.63.255.255", "100.128.0.1",
-		"172.32.0.1", "169.253.0.1", "2600::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "::ffff:0:808:808", "2002:808:808::1", "internal.example", "svc.example", "xn--bcher-kva.example",
+	for _, host := range []string{"issuer.example", "issuer.example.", "oidc.eks.eu-central-1.amazonaws.com", "8.8.8.8",
+		"100.63.255.255", "100.128.0.1",
+		"172.32.0.1", "169.253.0.1", "2600::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "::ffff:0:808:808", "2002:808:808::1",
+		"internal.example", "svc.example", "xn--bcher-kva.example",
 		"127.0.0.1.nip.io", "local.k8s.example"} {
 		if transport.LeadsInside(host) {
 			t.Errorf("%q is taken for one of the own network", host)
@@ -55,7 +64,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// With a named proxy there is no other way, and the proxy itself may be in the own network.
+// With a named proxy there is no other way, and the proxy itself may be in the
+// own network.
 func TestOutsideByProxy(t *testing.T) {
 	var connected []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +107,8 @@ func TestDerive(t *testing.T) {
 	if _, err := get(t, c, server.URL+"/"); !errors.As(err, &tooLarge) {
 		t.Errorf("the answer: %v", err)
 	}
-	if _, err := get(t, c, server.URL+"/elsewhere"); err == nil || !strings.Contains(err.Error(), "redirect") || c.Timeout != transport.RequestTimeout {
+	if _, err := get(t, c, server.URL+"/elsewhere"); err == nil || !strings.Contains(err.Error(), "redirect") ||
+		c.Timeout != transport.RequestTimeout {
 		t.Errorf("the redirect: %v", err)
 	}
 }

@@ -25,17 +25,21 @@ const (
 	maxDelay    = 5 * time.Second
 )
 
-// Answer is a whole HTTP response. Its body may hold a credential, so no message repeats it.
+// Answer is a whole HTTP response. Its body may hold a credential, so no
+// message repeats it.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Send sends the request of newRequest and reads the whole answer. It tries up to three times, with backoff and jitter, while the service
-// is unreachable, throttles, or answers with a server error or with an answer that again reports (nil: none). It returns an answer whose
-// Retry-After exceeds five seconds. The error is the context's if that has ended.
-func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Request, error), again func(Answer) bool) (Answer, error) {
+// Send sends the request of newRequest and reads the whole answer. It tries up
+// to three times, with backoff and jitter, while the service is unreachable,
+// throttles, or answers with a server error or with an answer that again
+// reports (nil: none). It returns an answer whose Retry-After exceeds five
+// seconds. The error is the context's if that has ended.
+func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Request, error),
+	again func(Answer) bool) (Answer, error) {
 	delay := firstDelay
 	for attempt := 1; ; attempt++ {
 		req, err := newRequest()
@@ -63,7 +67,8 @@ func Send(ctx context.Context, client *http.Client, newRequest func() (*http.Req
 	}
 }
 
-// SendOnce is Send without a second try, for requests that the service accepts once.
+// SendOnce is Send without a second try, for requests that the service accepts
+// once.
 func SendOnce(ctx context.Context, client *http.Client, newRequest func() (*http.Request, error)) (Answer, error) {
 	req, err := newRequest()
 	if err != nil {
@@ -102,7 +107,8 @@ func (e *readError) Unwrap() error { return e.err }
 
 // isTransientStatus recognizes statuses after which another try may succeed.
 func isTransientStatus(status int) bool {
-	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusNotImplemented
+	return status == http.StatusTooManyRequests ||
+		status >= http.StatusInternalServerError && status != http.StatusNotImplemented
 }
 
 // isTransient reports whether another try may succeed.
@@ -112,7 +118,8 @@ func isTransient(err error) bool {
 	return !errors.As(err, &tooLarge) && !errors.As(err, &redirect)
 }
 
-// RetryAfter returns the value of the header of that name (RFC 9110, section 10.2.3), zero if it is missing or malformed.
+// RetryAfter returns the value of the header of that name (RFC 9110, section
+// 10.2.3), zero if it is missing or malformed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	const most = time.Hour
 	text := h.Get("Retry-After")
@@ -125,7 +132,8 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// Unanswered reports whether a request through the proxy got no answer. An error without the request's URL counts too.
+// Unanswered reports whether a request through the proxy got no answer. An
+// error without the request's URL counts too.
 func Unanswered(err error) bool {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -136,7 +144,8 @@ func Unanswered(err error) bool {
 	return errors.As(err, &network)
 }
 
-// Message describes the error of a request without an answer. It repeats no secret and no part of a body.
+// Message describes the error of a request without an answer. It repeats no
+// secret and no part of a body.
 func Message(err error, secrets ...string) string {
 	var tooLarge *http.MaxBytesError
 	var request *url.Error
@@ -159,8 +168,9 @@ func Message(err error, secrets ...string) string {
 	return redact.Text(stable(err), secrets...)
 }
 
-// withoutAnswer is stable, but repeats nothing of an answer. net/http quotes malformed answers, and in a quoted text no secret with a
-// quote or a backslash is found.
+// withoutAnswer is stable, but repeats nothing of an answer. net/http quotes
+// malformed answers, and in a quoted text no secret with a quote or a backslash
+// is found.
 func withoutAnswer(err error) string {
 	var nested *url.Error // is a net.Error, whatever it holds
 	if errors.As(err, &nested) {
@@ -174,7 +184,8 @@ func withoutAnswer(err error) string {
 	return stable(err)
 }
 
-// stable returns the text of an error without the addresses of the connection, which differ at every try: conditions hold it.
+// stable returns the text of an error without the addresses of the connection,
+// which differ at every try: conditions hold it.
 func stable(err error) string {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {

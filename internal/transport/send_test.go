@@ -46,7 +46,8 @@ func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
 func status(code int, header ...string) answer { return answer{code: code, header: header} }
 
 func newRequest() (*http.Request, error) {
-	return http.NewRequest(http.MethodPost, "https://service.example/", strings.NewReader("form")) //nolint:noctx // Send sets it
+	return http.NewRequest(http.MethodPost, "https://service.example/",
+		strings.NewReader("form")) //nolint:noctx // Send sets it
 }
 
 func TestSendTriesAgain(t *testing.T) {
@@ -61,11 +62,13 @@ func TestSendTriesAgain(t *testing.T) {
 		"at once":         {answers: []answer{status(200)}, asked: 1, code: 200},
 		"after an outage": {answers: []answer{status(503), status(500), status(200)}, asked: 3, code: 200},
 		"after a cut":     {answers: []answer{cut, status(200)}, asked: 2, code: 200},
-		"throttled":       {answers: []answer{status(429, "Retry-After", "3"), status(200)}, asked: 2, code: 200, took: 3 * time.Second},
-		"throttled long":  {answers: []answer{status(429, "Retry-After", "60")}, asked: 1, code: 429},
-		"never":           {answers: []answer{status(500)}, asked: 3, code: 500},
-		"refused":         {answers: []answer{status(403)}, asked: 1, code: 403},
-		"refused for now": {answers: []answer{status(400), status(200)}, asked: 2, code: 200, again: func(a transport.Answer) bool { return a.Status == 400 }},
+		"throttled": {answers: []answer{status(429, "Retry-After", "3"), status(200)}, asked: 2, code: 200,
+			took: 3 * time.Second},
+		"throttled long": {answers: []answer{status(429, "Retry-After", "60")}, asked: 1, code: 429},
+		"never":          {answers: []answer{status(500)}, asked: 3, code: 500},
+		"refused":        {answers: []answer{status(403)}, asked: 1, code: 403},
+		"refused for now": {answers: []answer{status(400), status(200)}, asked: 2, code: 200,
+			again: func(a transport.Answer) bool { return a.Status == 400 }},
 		"not implemented": {answers: []answer{status(501)}, asked: 1, code: 501},
 		"redirected":      {answers: []answer{redirect}, asked: 1},
 		"always cut":      {answers: []answer{cut}, asked: 3},
@@ -76,7 +79,8 @@ func TestSendTriesAgain(t *testing.T) {
 				client := &http.Client{Transport: s, CheckRedirect: transport.NoRedirect}
 				start := time.Now()
 				answer, err := transport.Send(t.Context(), client, newRequest, tc.again)
-				if s.asked != tc.asked || answer.Status != tc.code || (err == nil) != (tc.code != 0) || time.Since(start) < tc.took || time.Since(start) > 10*time.Second {
+				if s.asked != tc.asked || answer.Status != tc.code || (err == nil) != (tc.code != 0) ||
+					time.Since(start) < tc.took || time.Since(start) > 10*time.Second {
 					t.Errorf("asked %d times in %s: %d, %v", s.asked, time.Since(start), answer.Status, err)
 				}
 			})
@@ -100,7 +104,8 @@ func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
 		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999999": 0, "9999999": time.Hour,
-		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "Fri, 01 Jan 2027 00:00:00 GMT": time.Hour,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Wed, 31 Dec 2025 00:00:00 GMT": 0,
+		"Fri, 01 Jan 2027 00:00:00 GMT": time.Hour,
 	} {
 		h := http.Header{}
 		h.Set("Retry-After", value)
@@ -110,17 +115,22 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The text of an error is the same at each try, so that a condition that holds it does not change.
+// The text of an error is the same at each try, so that a condition that holds
+// it does not change.
 func TestMessagesAreStable(t *testing.T) {
-	closing := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	closing := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
 	defer closing.Close()
-	for name, address := range map[string]string{"cut": closing.URL, "refused": "http://127.0.0.1:1/", "unknown": "http://name.example/"} {
+	for name, address := range map[string]string{"cut": closing.URL, "refused": "http://127.0.0.1:1/",
+		"unknown": "http://name.example/"} {
 		var texts [2]string
 		for i := range texts {
 			c := client(t, &transport.Pool{}, nil, "")
 			if name == "unknown" { // as two servers of names say it
 				c = &http.Client{Transport: &script{answers: []answer{{err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
-					Err: "no such host", Name: "name.example", Server: fmt.Sprintf("127.0.0.1:5%d->127.0.0.53:53", i), IsNotFound: true}}}}}}
+					Err: "no such host", Name: "name.example", Server: fmt.Sprintf("127.0.0.1:5%d->127.0.0.53:53", i),
+					IsNotFound: true}}}}}}
 			}
 			_, err := get(t, c, address)
 			if err == nil {
@@ -153,7 +163,8 @@ func TestProxyRefusal(t *testing.T) {
 	}
 	u.User = url.UserPassword("user", "pass-word")
 	_, err = get(t, client(t, &transport.Pool{}, u, ""), "https://service.example/")
-	if err == nil || !strings.Contains(err.Error(), "HTTP 407") || strings.Contains(err.Error(), "Basic") || strings.Contains(err.Error(), "pass-word") {
+	if err == nil || !strings.Contains(err.Error(), "HTTP 407") || strings.Contains(err.Error(), "Basic") ||
+		strings.Contains(err.Error(), "pass-word") {
 		t.Errorf("got %v", err)
 	}
 }

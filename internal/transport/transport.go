@@ -22,14 +22,16 @@ import (
 )
 
 const (
-	// maxTransports bounds the sets of connections of a pool: tenants can set proxies.
+	// maxTransports bounds the sets of connections of a pool: tenants can set
+	// proxies.
 	maxTransports = 64
 	// MaxBody bounds the body of an answer that describes an object, in bytes.
 	MaxBody = 1 << 20
 	// MaxToken bounds the body of a refusal, and of an answer that holds only a
 	// token, in bytes. Parsing takes far more memory than the body has.
 	MaxToken = 64 << 10
-	// RequestTimeout bounds one request with its answer, in addition to its context.
+	// RequestTimeout bounds one request with its answer, in addition to its
+	// context.
 	RequestTimeout = 20 * time.Second
 
 	dialTimeout      = 5 * time.Second
@@ -61,7 +63,8 @@ func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clients == nil {
-		p.clients, _ = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() }) // fails for sizes below 1 only
+		// fails for sizes below 1 only
+		p.clients, _ = simplelru.NewLRU(maxTransports, func(_ key, c *http.Client) { c.CloseIdleConnections() })
 	}
 	if c, ok := p.clients.Get(k); ok {
 		return c, nil
@@ -119,7 +122,8 @@ func (p *Pool) For(given *http.Client, proxy *url.URL) *http.Client {
 	return client
 }
 
-// Guard returns a copy of a client that follows no redirect, reads bounded answers, and has a time-out.
+// Guard returns a copy of a client that follows no redirect, reads bounded
+// answers, and has a time-out.
 func Guard(given *http.Client) *http.Client {
 	guarded := *given
 	if guarded.Transport == nil {
@@ -133,7 +137,8 @@ func Guard(given *http.Client) *http.Client {
 	return &guarded
 }
 
-// checkProxy replaces the text of a proxy's refusal, because it could repeat the password of the proxy.
+// checkProxy replaces the text of a proxy's refusal, because it could repeat
+// the password of the proxy.
 func checkProxy(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return &ProxyError{resp.StatusCode}

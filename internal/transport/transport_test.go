@@ -51,7 +51,9 @@ func client(t *testing.T, p *transport.Pool, proxy *url.URL, ca string) *http.Cl
 
 func TestConnectionsAreShared(t *testing.T) {
 	var connections atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	}))
 	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { connections.Add(1); return ctx }
 	server.StartTLS()
 	defer server.Close()
@@ -82,7 +84,9 @@ func TestWhatAServerMayNotDo(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	c := client(t, &transport.Pool{}, nil, "")
-	if _, err := get(t, c, server.URL+"/redirect"); err == nil || !strings.Contains(transport.Message(err), strconv.Quote(strings.TrimPrefix(server.URL, "http://"))+": refused to follow a redirect") {
+	if _, err := get(t, c, server.URL+"/redirect"); err == nil ||
+		!strings.Contains(transport.Message(err),
+			strconv.Quote(strings.TrimPrefix(server.URL, "http://"))+": refused to follow a redirect") {
 		t.Errorf("redirect: %v", err)
 	}
 }

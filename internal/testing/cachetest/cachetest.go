@@ -14,21 +14,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Most is how many bytes a cache keeps of an object, whatever its writer put into it.
+// Most is how many bytes a cache keeps of an object, whatever its writer put
+// into it.
 const Most = 8 << 10
 
 // large is about the size of the largest object that etcd takes.
 const large = 1_500_000
 
-// Check fills all fields of an object, and the keys that it has, once with few long values and once with many short ones. The transform
-// function has to keep at most Most bytes. It may see an object twice, and leaves a deletion alone that the watch missed.
+// Check fills all fields of an object, and the keys that it has, once with few
+// long values and once with many short ones. The transform function has to keep
+// at most Most bytes. It may see an object twice, and leaves a deletion alone
+// that the watch missed.
 func Check(t *testing.T, transform toolscache.TransformFunc, like client.Object) {
 	t.Helper()
 	if transform == nil {
 		t.Fatal("no transform function")
 	}
 	// A list of Most values is more than a cache may keep.
-	for form, f := range map[string]filler{"long values": {length: large / 8, items: 1}, "many values": {length: 1, items: Most}} {
+	for form, f := range map[string]filler{"long values": {length: large / 8, items: 1},
+		"many values": {length: 1, items: Most}} {
 		o := filled(like, f)
 		for ; Size(t, o) < large; o = filled(like, f) {
 			f.items *= 2

@@ -12,22 +12,25 @@ import (
 	"time"
 )
 
-// Assets returns the folder of the programs. It builds them on first use, from the source tree of this module, and writes its
-// progress. KUBEBUILDER_ASSETS wins.
+// Assets returns the folder of the programs. It builds them on first use, from
+// the source tree of this module, and writes its progress. KUBEBUILDER_ASSETS
+// wins.
 func Assets(ctx context.Context, progress io.Writer) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
 	}
 	root, err := output(ctx, progress, ".", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/workloadid/workloadid")
 	if err != nil {
-		return "", fmt.Errorf("find the source tree of workloadid: %w: run this in a clone of it, or set KUBEBUILDER_ASSETS", err)
+		return "", fmt.Errorf("find the source tree of workloadid: %w: run this in a clone of it, or set KUBEBUILDER_ASSETS",
+			err)
 	}
 	tmp, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // a temporary file of 3 MB
-	// Not "go run", which ignores an interrupt: the builder removes what it has not finished.
+	// Not "go run", which ignores an interrupt: the builder removes what it has
+	// not finished.
 	builder, source := filepath.Join(tmp, "kube"), filepath.Join(root, "test", "kube")
 	dir := ""
 	if _, err = output(ctx, progress, source, "go", "build", "-o", builder, "."); err == nil {

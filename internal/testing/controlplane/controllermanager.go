@@ -19,8 +19,10 @@ import (
 	"time"
 )
 
-// ControllerManager starts kube-controller-manager with exactly the named controllers, such as "csrsigning". The API server
-// trusts the client certificates that it signs. The caller stops it before the cluster; stop returns its log.
+// ControllerManager starts kube-controller-manager with exactly the named
+// controllers, such as "csrsigning". The API server trusts the client
+// certificates that it signs. The caller stops it before the cluster; stop
+// returns its log.
 func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log string), err error) {
 	dir, err := os.MkdirTemp(c.dir, "controller-manager-")
 	if err != nil {
@@ -42,7 +44,8 @@ func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log str
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	log := &strings.Builder{}
-	cmd := exec.CommandContext(ctx, filepath.Join(c.assets, "kube-controller-manager"), //nolint:gosec // a program of our own build
+	cmd := exec.CommandContext(ctx, filepath.Join(c.assets, "kube-controller-manager"),
+		//nolint:gosec // a program of our own build
 		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",
@@ -69,13 +72,17 @@ func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log str
 
 // waitHealthy polls a server with a self-signed certificate.
 func waitHealthy(url string) error {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // asks for health only
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // asks for health only
 	defer transport.CloseIdleConnections()
 	poll := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	return until("kube-controller-manager does not become healthy", func(ctx context.Context) (bool, error) { return isOK(ctx, poll, url) })
+	return until("kube-controller-manager does not become healthy", func(ctx context.Context) (bool, error) {
+		return isOK(ctx, poll, url)
+	})
 }
 
-// ClientCA is the file with the authorities of client certificates. The API server reads it again when it changes.
+// ClientCA is the file with the authorities of client certificates. The API
+// server reads it again when it changes.
 func (c *Cluster) ClientCA() string {
 	return filepath.Join(c.APIServer().CertDir, "client-cert-auth-ca.crt")
 }
@@ -112,5 +119,6 @@ func signingCA(dir string) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "ca.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600))
+		os.WriteFile(filepath.Join(dir, "ca.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+			0o600))
 }

@@ -1,5 +1,6 @@
-// Package controlplane starts a real control plane: kube-apiserver and etcd, and kube-controller-manager with chosen controllers. The
-// programs are those that test/kube builds. Tests use package kubetest instead.
+// Package controlplane starts a real control plane: kube-apiserver and etcd,
+// and kube-controller-manager with chosen controllers. The programs are those
+// that test/kube builds. Tests use package kubetest instead.
 package controlplane
 
 import (
@@ -21,8 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Cluster is a running control plane. RBAC decides, anonymous requests are let in as far as RBAC allows, the issuer's
-// discovery document and keys are readable by everyone, and bootstrap tokens authenticate.
+// Cluster is a running control plane. RBAC decides, anonymous requests are let
+// in as far as RBAC allows, the issuer's discovery document and keys are
+// readable by everyone, and bootstrap tokens authenticate.
 type Cluster struct {
 	env    *envtest.Environment
 	config *rest.Config
@@ -42,15 +44,17 @@ type Flag struct {
 	Etcd        bool
 }
 
-// auditPolicy logs who asked for what, once it is answered, and never what was sent or answered: that holds tokens.
+// auditPolicy logs who asked for what, once it is answered, and never what was
+// sent or answered: that holds tokens.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted, Panic]
 rules: [{level: Metadata}]
 `
 
-// Start starts etcd and an API server with additional flags, from the programs in the folder assets. It tries again if another process
-// took the port meanwhile. The caller stops the cluster.
+// Start starts etcd and an API server with additional flags, from the programs
+// in the folder assets. It tries again if another process took the port
+// meanwhile. The caller stops the cluster.
 func Start(assets string, flags ...Flag) (*Cluster, error) {
 	var c *Cluster
 	var err error
@@ -71,7 +75,8 @@ func tryStart(assets string, flags []Flag) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{env: &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience},
+	c := &Cluster{env: &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience,
+		ControlPlaneStopTimeout: patience},
 		issuer: "https://127.0.0.1:" + port, dir: dir, assets: assets}
 	if err := c.configure(port); err != nil {
 		return nil, err
@@ -102,14 +107,16 @@ func tryStart(assets string, flags []Flag) (*Cluster, error) {
 	return c, nil
 }
 
-// configure sets what an issuer that others trust needs: its URL names the port.
+// configure sets what an issuer that others trust needs: its URL names the
+// port.
 func (c *Cluster) configure(port string) error {
 	policy := filepath.Join(c.dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
 	server := c.env.ControlPlane.GetAPIServer()
-	// A folder of our own, because envtest would throw its own away whenever the API server stops.
+	// A folder of our own, because envtest would throw its own away whenever
+	// the API server stops.
 	server.CertDir = filepath.Join(c.dir, "pki")
 	if err := os.Mkdir(server.CertDir, 0o700); err != nil {
 		return err
@@ -128,8 +135,9 @@ func (c *Cluster) configure(port string) error {
 	return nil
 }
 
-// FreePort picks one of those that no system gives to connections by itself: otherwise one that another test makes may take
-// the port before the server does, or while it restarts.
+// FreePort picks one of those that no system gives to connections by itself:
+// otherwise one that another test makes may take the port before the server
+// does, or while it restarts.
 func FreePort() (string, error) {
 	const first, count = 20_000, 10_000
 	var err error
@@ -147,13 +155,15 @@ func FreePort() (string, error) {
 func (c *Cluster) publishIssuer() error {
 	err := c.client.Create(context.Background(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubetest-issuer-discovery"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:service-account-issuer-discovery"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:service-account-issuer-discovery"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}},
 	})
 	if err != nil {
 		return err
 	}
-	return c.WaitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous", Groups: []string{"system:unauthenticated"},
+	return c.WaitAllowed(authorizationv1.SubjectAccessReviewSpec{User: "system:anonymous",
+		Groups:                []string{"system:unauthenticated"},
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/openid/v1/jwks", Verb: "get"}})
 }
 
@@ -184,7 +194,8 @@ func (c *Cluster) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String()
 // APIServer returns the process of the API server.
 func (c *Cluster) APIServer() *envtest.APIServer { return c.env.ControlPlane.GetAPIServer() }
 
-// User returns the configuration and the kubeconfig of a user, who authenticates with a client certificate.
+// User returns the configuration and the kubeconfig of a user, who
+// authenticates with a client certificate.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, []byte, error) {
 	c.users.Lock()
 	defer c.users.Unlock()

@@ -10,7 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// until asks again and again, since what the API server has stored takes effect when its own watches bring it.
+// until asks again and again, since what the API server has stored takes effect
+// when its own watches bring it.
 func until(what string, done func(ctx context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -36,14 +37,17 @@ func errOr(err, otherwise error) error {
 	return otherwise
 }
 
-// WaitReady waits until the API server has read what decides on requests, such as roles. It calls itself healthy before.
+// WaitReady waits until the API server has read what decides on requests, such
+// as roles. It calls itself healthy before.
 func (c *Cluster) WaitReady() error {
 	transport, err := rest.HTTPClientFor(c.config)
 	if err != nil {
 		return err
 	}
 	defer transport.CloseIdleConnections()
-	return until("the API server does not become ready", func(ctx context.Context) (bool, error) { return isOK(ctx, transport, c.issuer+"/readyz") })
+	return until("the API server does not become ready", func(ctx context.Context) (bool, error) {
+		return isOK(ctx, transport, c.issuer+"/readyz")
+	})
 }
 
 func isOK(ctx context.Context, client *http.Client, url string) (bool, error) {

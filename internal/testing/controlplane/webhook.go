@@ -13,9 +13,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TokenWebhook starts an authentication webhook. The API server sends it each bearer token that it cannot check itself, and verify returns
-// the user. The caller passes the flags to Start, and stops the webhook after the cluster.
-func TokenWebhook(verify func(token string) (authenticationv1.UserInfo, error)) (flags []Flag, stop func() error, err error) {
+// TokenWebhook starts an authentication webhook. The API server sends it each
+// bearer token that it cannot check itself, and verify returns the user. The
+// caller passes the flags to Start, and stops the webhook after the cluster.
+func TokenWebhook(verify func(token string) (authenticationv1.UserInfo,
+	error)) (flags []Flag, stop func() error, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
 		return nil, nil, err

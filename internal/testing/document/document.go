@@ -1,4 +1,5 @@
-// Package document reads the pages of the documentation. Tests hold what a page prints against the programs and the compiled code.
+// Package document reads the pages of the documentation. Tests hold what a page
+// prints against the programs and the compiled code.
 package document
 
 import (
@@ -18,7 +19,8 @@ type Page struct {
 	t    testing.TB
 }
 
-// Block is a fenced block, without the indentation of a list that it belongs to.
+// Block is a fenced block, without the indentation of a list that it belongs
+// to.
 type Block struct {
 	Heading  string // of the second level
 	Language string
@@ -47,7 +49,8 @@ func root(t testing.TB) string {
 	return ""
 }
 
-// line is a line of a page. A fence belongs to its block, whose language and indentation it has.
+// line is a line of a page. A fence belongs to its block, whose language and
+// indentation it has.
 type line struct {
 	text, language, indent string
 	level                  int // of a heading, else 0
@@ -76,7 +79,8 @@ func (p Page) lines() (all []line) {
 // heading returns the words of a heading.
 func (l line) heading() string { return strings.TrimSpace(strings.TrimLeft(l.text, "#")) }
 
-// Section returns what is below a heading of any level, up to the next heading of its level.
+// Section returns what is below a heading of any level, up to the next heading
+// of its level.
 func (p Page) Section(heading string) Page {
 	p.t.Helper()
 	level, section := 0, Page{p.Name + "#" + heading, "", p.t}
@@ -124,7 +128,8 @@ func (p Page) Block(language, text string) string {
 	return found[0].Text
 }
 
-// Commands returns the lines of the blocks of the shell. A line that ends in a backslash goes on in the next one.
+// Commands returns the lines of the blocks of the shell. A line that ends in a
+// backslash goes on in the next one.
 func (p Page) Commands() (commands []string) {
 	p.t.Helper()
 	for _, b := range p.Blocks("sh") {
@@ -140,7 +145,8 @@ func (p Page) Commands() (commands []string) {
 	return commands
 }
 
-// Rows returns the cells of all tables whose first column has a heading. They hold no escaped bars.
+// Rows returns the cells of all tables whose first column has a heading. They
+// hold no escaped bars.
 func (p Page) Rows(heading string) (rows [][]string) {
 	p.t.Helper()
 	inTable, wanted := false, false
@@ -199,7 +205,8 @@ func Replace(t testing.TB, text, example, value string) string {
 	return strings.ReplaceAll(text, example, value)
 }
 
-// Shows checks that the page has a block of Go with a text, and that a file of the test's package has it from one empty line to another.
+// Shows checks that the page has a block of Go with a text, and that a file of
+// the test's package has it from one empty line to another.
 func (p Page) Shows(file, text string) {
 	p.t.Helper()
 	source, err := os.ReadFile(file) //nolint:gosec // a file of the test's package

@@ -16,7 +16,8 @@ type Request struct {
 	Time                                         time.Time
 }
 
-// Audit returns what a user has asked of the API server so far. The API server writes the log before it answers.
+// Audit returns what a user has asked of the API server so far. The API server
+// writes the log before it answers.
 func (c *Cluster) Audit(t testing.TB, user string) []Request {
 	t.Helper()
 	log, err := os.ReadFile(c.AuditLog())
@@ -51,6 +52,7 @@ type event struct {
 
 func (e event) request() Request {
 	return Request{User: e.User.Username, UserAgent: e.UserAgent, Verb: e.Verb,
-		Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
+		Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource, Namespace: e.ObjectRef.Namespace,
+		Name: e.ObjectRef.Name,
 		Code: e.Response.Code, Time: e.Time}
 }

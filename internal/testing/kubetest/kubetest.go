@@ -1,5 +1,7 @@
-// Package kubetest starts a real control plane for tests: kube-apiserver and etcd, and kube-controller-manager with chosen
-// controllers. The programs are those that test/kube builds; without them the tests that need them are skipped.
+// Package kubetest starts a real control plane for tests: kube-apiserver and
+// etcd, and kube-controller-manager with chosen controllers. The programs are
+// those that test/kube builds; without them the tests that need them are
+// skipped.
 //
 // A test binary shares one cluster, and each test has a namespace of its own:
 //
@@ -94,7 +96,8 @@ func (s *sharedCluster) stop(failed bool) {
 	}
 }
 
-// Main wraps m, so that the shared clusters end with the tests. The flags are those of the API server of Start's cluster.
+// Main wraps m, so that the shared clusters end with the tests. The flags are
+// those of the API server of Start's cluster.
 func Main(m *testing.M, flags ...Flag) interface{ Run() int } {
 	shared.flags = flags
 	return runner{m}
@@ -109,13 +112,15 @@ func (r runner) Run() int {
 	return code
 }
 
-// Start returns the cluster that the tests of this binary share. The binary's TestMain has to use Main.
+// Start returns the cluster that the tests of this binary share. The binary's
+// TestMain has to use Main.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	return shared.get(t)
 }
 
-// StartSecond returns another cluster that the tests of this binary share, for tests of two clusters.
+// StartSecond returns another cluster that the tests of this binary share, for
+// tests of two clusters.
 func StartSecond(t testing.TB) *Cluster {
 	t.Helper()
 	return second.get(t)
@@ -163,8 +168,8 @@ func Assets(t testing.TB) string {
 	return dir
 }
 
-// IssuerClient returns a client that trusts the API server's certificate and has no credentials, as a cloud would use it
-// to get the issuer's documents.
+// IssuerClient returns a client that trusts the API server's certificate and
+// has no credentials, as a cloud would use it to get the issuer's documents.
 func (c *Cluster) IssuerClient(t testing.TB) *http.Client {
 	t.Helper()
 	config := rest.AnonymousClientConfig(c.Config())
@@ -185,7 +190,8 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return ns.Name
 }
 
-// DeleteNamespace removes a namespace, which need not exist, and all that it holds, as kube-controller-manager does.
+// DeleteNamespace removes a namespace, which need not exist, and all that it
+// holds, as kube-controller-manager does.
 func (c *Cluster) DeleteNamespace(t testing.TB, name string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -207,7 +213,8 @@ func (c *Cluster) DeleteNamespace(t testing.TB, name string) {
 	}
 }
 
-// namespacedKinds are the kinds of objects in namespaces that the API server can delete together.
+// namespacedKinds are the kinds of objects in namespaces that the API server
+// can delete together.
 func (c *Cluster) namespacedKinds(t testing.TB) (kinds []schema.GroupVersionKind) {
 	t.Helper()
 	api, err := discovery.NewDiscoveryClientForConfig(c.Config())
@@ -228,8 +235,9 @@ func (c *Cluster) namespacedKinds(t testing.TB) (kinds []schema.GroupVersionKind
 	return kinds
 }
 
-// User returns the configuration of a user who has exactly the given rules, in one namespace or, for "", everywhere. The API
-// server goes by the rules when it returns.
+// User returns the configuration of a user who has exactly the given rules, in
+// one namespace or, for "", everywhere. The API server goes by the rules when
+// it returns.
 func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	config, _, err := c.Cluster.User(name)
@@ -249,7 +257,8 @@ func (c *Cluster) User(t testing.TB, name, namespace string, rules ...rbacv1.Pol
 		c.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}})
 	}
-	// All rules are in one role, so the API server goes by all of them as soon as it goes by one.
+	// All rules are in one role, so the API server goes by all of them as soon
+	// as it goes by one.
 	if len(rules) > 0 {
 		c.Await(t, anAccess(name, namespace, rules[0]))
 	}
@@ -263,8 +272,10 @@ func (c *Cluster) create(t testing.TB, obj client.Object) {
 	}
 }
 
-// ControllerManager starts kube-controller-manager with the named controllers, such as "csrsigning", unless another test of the
-// cluster has done so. It ends with the cluster. The API server trusts the client certificates that it signs.
+// ControllerManager starts kube-controller-manager with the named controllers,
+// such as "csrsigning", unless another test of the cluster has done so. It ends
+// with the cluster. The API server trusts the client certificates that it
+// signs.
 func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	t.Helper()
 	c.mu.Lock()
@@ -283,7 +294,8 @@ func (c *Cluster) ControllerManager(t testing.TB, controllers ...string) {
 	c.managers[names] = stop
 }
 
-// Kubeconfig writes a file with a cluster administrator's credentials and returns its path.
+// Kubeconfig writes a file with a cluster administrator's credentials and
+// returns its path.
 func (c *Cluster) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	_, content, err := c.Cluster.User("kubetest-admin", "system:masters")
@@ -297,7 +309,8 @@ func (c *Cluster) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// AccountKubeconfig writes a file with the credentials of a ServiceAccount and returns its path.
+// AccountKubeconfig writes a file with the credentials of a ServiceAccount and
+// returns its path.
 func (c *Cluster) AccountKubeconfig(t testing.TB, namespace, name string) string {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -307,7 +320,8 @@ func (c *Cluster) AccountKubeconfig(t testing.TB, namespace, name string) string
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: c.Config().Host, CertificateAuthorityData: c.Config().CAData}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: c.Config().Host,
+			CertificateAuthorityData: c.Config().CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: request.Status.Token}},
 		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "c",

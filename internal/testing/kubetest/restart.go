@@ -5,9 +5,11 @@ import (
 	"testing"
 )
 
-// Restart ends the API server as a rolling update does, with SIGTERM, calls meanwhile (which may be nil) while no client
-// listens, and starts it again: with the same data, address, keys, certificates and users. It returns when the API server is
-// ready. Clients and tokens stay good; connections and watches are cut.
+// Restart ends the API server as a rolling update does, with SIGTERM, calls
+// meanwhile (which may be nil) while no client listens, and starts it again:
+// with the same data, address, keys, certificates and users. It returns when
+// the API server is ready. Clients and tokens stay good; connections and
+// watches are cut.
 //
 // Not for the cluster that tests share, unless no other test runs.
 func (c *Cluster) Restart(t testing.TB, meanwhile func()) {

@@ -9,7 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Await returns when the API server allows what roles and bindings say that were created without User.
+// Await returns when the API server allows what roles and bindings say that
+// were created without User.
 func (c *Cluster) Await(t testing.TB, allowed authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	if err := c.WaitAllowed(allowed); err != nil {

@@ -1,4 +1,5 @@
-// Package podscenario plays how a pod gets AWS credentials and loses them, on a real API server and with a simulated AWS. The program
+// Package podscenario plays how a pod gets AWS credentials and loses them, on a
+// real API server and with a simulated AWS. The program
 // iam-credentials-provider is tested in it, and examples/podidentity shows it.
 package podscenario
 
@@ -34,7 +35,8 @@ const (
 	WebhookAccount = "iam-credentials-webhook"
 )
 
-// CertificatesAccount is the ServiceAccount of the program that makes their certificates. The scenario does not run it.
+// CertificatesAccount is the ServiceAccount of the program that makes their
+// certificates. The scenario does not run it.
 const CertificatesAccount = "iam-credentials-certificates"
 
 // Settings of the server and the webhook.
@@ -48,18 +50,22 @@ const (
 // Tenant is the namespace of the pod.
 const Tenant = "team-a"
 
-// Scenario has a control plane, a simulated AWS, and a pod. Its steps print what they do.
+// Scenario has a control plane, a simulated AWS, and a pod. Its steps print
+// what they do.
 type Scenario struct {
 	scenario.Scenario
-	// RunServer and RunWebhook run with the rights of their ServiceAccounts until ctx ends.
+	// RunServer and RunWebhook run with the rights of their ServiceAccounts
+	// until ctx ends.
 	RunServer, RunWebhook func(ctx context.Context, kube *rest.Config) error
 
-	// Dir holds temporary files: tls.crt and tls.key of 127.0.0.1 as of cert-manager, and ca.crt.
+	// Dir holds temporary files: tls.crt and tls.key of 127.0.0.1 as of
+	// cert-manager, and ca.crt.
 	Dir     string
 	Cluster *controlplane.Cluster
 	Admin   client.Client
 	Cloud   *cloudtest.Cloud
-	// Server, Webhook and Sidecar are loopback addresses on which nothing listens before Start.
+	// Server, Webhook and Sidecar are loopback addresses on which nothing
+	// listens before Start.
 	Server, Webhook, Sidecar string
 	Pod                      *corev1.Pod
 	// Token is the pod's, from Inject on.
@@ -67,7 +73,8 @@ type Scenario struct {
 	ca    []byte
 }
 
-// SetUp starts the control plane, from the programs in the folder assets, and AWS.
+// SetUp starts the control plane, from the programs in the folder assets, and
+// AWS.
 func (s *Scenario) SetUp(assets string) error {
 	cluster, err := controlplane.Start(assets)
 	if err != nil {
@@ -120,21 +127,27 @@ func (s *Scenario) trustServer() error {
 		return err
 	}
 	s.Cloud.AWS().AddOIDCProvider(account, s.Cluster.IssuerURL(), fetch, awsauth.DefaultAudience)
-	s.Cloud.AWS().SetRole(serverRole, cloudtest.Trust{Issuer: s.Cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + Namespace + ":" + ServerAccount}})
+	s.Cloud.AWS().SetRole(serverRole,
+		cloudtest.Trust{Issuer: s.Cluster.IssuerURL(),
+			Subjects: []string{"system:serviceaccount:" + Namespace + ":" + ServerAccount}})
 	return nil
 }
 
-// Login is the login of the server. In a cluster it is the environment of the server's pod. Here it is a ServiceAccount, which serves
-// bindings of other namespaces.
+// Login is the login of the server. In a cluster it is the environment of the
+// server's pod. Here it is a ServiceAccount, which serves bindings of other
+// namespaces.
 func (s *Scenario) Login() []auth.Option {
-	own := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ServerAccount, Annotations: map[string]string{awsauth.RoleARNAnnotation: serverRole}}}
+	own := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ServerAccount,
+		Annotations: map[string]string{awsauth.RoleARNAnnotation: serverRole}}}
 	return []auth.Option{
-		auth.WithSubjectToken(&auth.TokenRequest{Client: s.Admin, ServiceAccount: &own}, own), auth.WithHTTPClient(s.Cloud.Client()),
+		auth.WithSubjectToken(&auth.TokenRequest{Client: s.Admin, ServiceAccount: &own}, own),
+		auth.WithHTTPClient(s.Cloud.Client()),
 		auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }}),
 	}
 }
 
-// writeCertificate writes a certificate of 127.0.0.1, and returns the CA that it chains to.
+// writeCertificate writes a certificate of 127.0.0.1, and returns the CA that
+// it chains to.
 func writeCertificate(dir string) ([]byte, error) {
 	pem, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -147,7 +160,8 @@ func writeCertificate(dir string) ([]byte, error) {
 }
 
 // requestToken asks for a token as the kubelet does.
-func (s *Scenario) requestToken(ctx context.Context, namespace, name string, spec authenticationv1.TokenRequestSpec) (string, error) {
+func (s *Scenario) requestToken(ctx context.Context, namespace, name string,
+	spec authenticationv1.TokenRequestSpec) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: spec}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	err := s.Admin.SubResource("token").Create(ctx, account, request)

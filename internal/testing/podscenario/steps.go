@@ -37,7 +37,8 @@ const (
 	app        = "reporting"
 )
 
-// tenantObjects are the administrator's: what namespace team-a may use, and that its pods are injected.
+// tenantObjects are the administrator's: what namespace team-a may use, and
+// that its pods are injected.
 const tenantObjects = `
 apiVersion: v1
 kind: Namespace
@@ -71,17 +72,20 @@ spec:
 
 // Install applies the manifests that server and webhook need.
 func (s *Scenario) Install(ctx context.Context) error {
-	if _, err := scenario.Apply(ctx, s.Admin, v1alpha1.BindingCRD(), v1alpha1.AllowListCRD(), v1alpha1.Policy(), manifests.Namespace(), manifests.RBAC()); err != nil {
+	if _, err := scenario.Apply(ctx, s.Admin, v1alpha1.BindingCRD(), v1alpha1.AllowListCRD(), v1alpha1.Policy(),
+		manifests.Namespace(), manifests.RBAC()); err != nil {
 		return err
 	}
-	s.Step("The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
+	s.Step(
+		"The manifests are applied: the kinds IAMBinding and IAMRoleAllowList, an admission policy, and the RBAC of server and webhook.")
 	return s.AwaitKinds(ctx)
 }
 
 // AwaitKinds waits until the API server serves what the manifests define.
 func (s *Scenario) AwaitKinds(ctx context.Context) error {
 	return scenario.Wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
-		return true, errors.Join(s.Admin.List(ctx, &v1alpha1.IAMBindingList{}), s.Admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
+		return true, errors.Join(s.Admin.List(ctx, &v1alpha1.IAMBindingList{}),
+			s.Admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
 	})
 }
 
@@ -100,7 +104,8 @@ func (s *Scenario) Start(ctx context.Context) error {
 	if err := s.registerWebhook(ctx); err != nil {
 		return err
 	}
-	s.Step("The server and the webhook start, with the rights of their ServiceAccounts. In AWS the server has a role of its own.")
+	s.Step(
+		"The server and the webhook start, with the rights of their ServiceAccounts. In AWS the server has a role of its own.")
 	s.Detail("server", "%s", s.ServerURL())
 	s.Detail("role", "%s", serverRole)
 	return nil
@@ -109,7 +114,8 @@ func (s *Scenario) Start(ctx context.Context) error {
 // ServerURL is the address of the server for sidecars.
 func (s *Scenario) ServerURL() string { return "https://" + s.Server }
 
-// registerWebhook applies its manifest, with an address of this machine instead of a Service.
+// registerWebhook applies its manifest, with an address of this machine instead
+// of a Service.
 func (s *Scenario) registerWebhook(ctx context.Context) error {
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := yaml.UnmarshalStrict([]byte(manifests.WebhookConfiguration()), registration); err != nil {
@@ -135,11 +141,13 @@ func (s *Scenario) Allow(ctx context.Context) error {
 }
 
 func binding(name, role string) *v1alpha1.IAMBinding {
-	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant, Name: name}, Spec: v1alpha1.IAMBindingSpec{
-		AWS: v1alpha1.AWSRole{RoleARN: role}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: app}}}
+	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant, Name: name},
+		Spec: v1alpha1.IAMBindingSpec{
+			AWS: v1alpha1.AWSRole{RoleARN: role}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: app}}}
 }
 
-// Bind creates the role with the trust policy that wid pod-identity trust-policy prints.
+// Bind creates the role with the trust policy that wid pod-identity
+// trust-policy prints.
 func (s *Scenario) Bind(ctx context.Context) error {
 	b := binding(app, teamRoles+app)
 	policy, err := server.TrustPolicy(ClusterName, serverRole, b)
@@ -147,8 +155,11 @@ func (s *Scenario) Bind(ctx context.Context) error {
 		return err
 	}
 	id, secret := s.Cloud.AWS().AddUser(account, "team-a")
-	roles := iam.New(iam.Options{Region: Region, HTTPClient: s.Cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
-	if _, err := roles.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(app), Path: aws.String("/" + Tenant + "/"), AssumeRolePolicyDocument: aws.String(string(policy))}); err != nil {
+	roles := iam.New(iam.Options{Region: Region, HTTPClient: s.Cloud.Client(),
+		Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
+	if _, err := roles.CreateRole(ctx,
+		&iam.CreateRoleInput{RoleName: aws.String(app), Path: aws.String("/" + Tenant + "/"),
+			AssumeRolePolicyDocument: aws.String(string(policy))}); err != nil {
 		return err
 	}
 	if err := scenario.Wait(ctx, "the API server admits no IAMBinding", func(ctx context.Context) (bool, error) {
@@ -160,14 +171,16 @@ func (s *Scenario) Bind(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Step("The team creates a role, with the trust policy that wid pod-identity trust-policy prints, and an IAMBinding. The server tries the role.")
+	s.Step(
+		"The team creates a role, with the trust policy that wid pod-identity trust-policy prints, and an IAMBinding. The server tries the role.")
 	s.Detail("role", "%s", b.Spec.AWS.RoleARN)
 	s.Detail("condition", "%s is %s: %s", assumable.Type, assumable.Status, assumable.Message)
 	return nil
 }
 
 // condition waits until a condition of the binding has a status.
-func (s *Scenario) condition(ctx context.Context, kind string, status metav1.ConditionStatus) (found *metav1.Condition, err error) {
+func (s *Scenario) condition(ctx context.Context, kind string,
+	status metav1.ConditionStatus) (found *metav1.Condition, err error) {
 	err = scenario.Wait(ctx, fmt.Sprintf("%s does not become %s", kind, status), func(ctx context.Context) (bool, error) {
 		b := &v1alpha1.IAMBinding{}
 		err := s.Admin.Get(ctx, client.ObjectKey{Namespace: Tenant, Name: app}, b)
@@ -219,7 +232,8 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 		s.Detail("container", "%s has %s", container.Name, v.Name)
 	}
 	s.Token, err = s.requestToken(ctx, Tenant, app, authenticationv1.TokenRequestSpec{Audiences: []string{Audience},
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: s.Pod.Name, UID: s.Pod.UID}})
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: s.Pod.Name,
+			UID: s.Pod.UID}})
 	return err
 }
 
@@ -251,7 +265,8 @@ func (s *Scenario) Conflict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Step("The team creates a second IAMBinding of the same ServiceAccount. Neither of them serves, and the running pod gets no new credentials.")
+	s.Step(
+		"The team creates a second IAMBinding of the same ServiceAccount. Neither of them serves, and the running pod gets no new credentials.")
 	s.Detail("condition", "%s is %s", condition.Type, condition.Status)
 	s.Detail("answer", "%s", answer)
 	s.Detail("after", "%s", took.Round(time.Millisecond))
@@ -262,7 +277,8 @@ func (s *Scenario) Conflict(ctx context.Context) error {
 	return s.Admin.Delete(ctx, second)
 }
 
-// refusedPod waits until the webhook knows of the conflict too, and returns its answer.
+// refusedPod waits until the webhook knows of the conflict too, and returns its
+// answer.
 func (s *Scenario) refusedPod(ctx context.Context) (answer string, err error) {
 	pod, err := NewPod(app + "-1")
 	if err != nil {
@@ -292,19 +308,22 @@ func (s *Scenario) End(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Step("The second IAMBinding is gone, and the pod is served again. Then the pod is deleted. Its token has not expired, but the server refuses it.")
+	s.Step(
+		"The second IAMBinding is gone, and the pod is served again. Then the pod is deleted. Its token has not expired, but the server refuses it.")
 	s.Detail("answer", "%s", answer)
-	s.Detail("after", "%s, since the API server caches its reviews of tokens for 10 s", time.Since(start).Round(time.Second))
+	s.Detail("after", "%s, since the API server caches its reviews of tokens for 10 s",
+		time.Since(start).Round(time.Second))
 	return nil
 }
 
 func (s *Scenario) awaitRefusal(ctx context.Context, want int) (answer string, err error) {
-	err = scenario.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want), func(ctx context.Context) (bool, error) {
-		var status int
-		var err error
-		status, answer, err = s.Ask(ctx, s.ServerURL())
-		return status == want, err
-	})
+	err = scenario.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want),
+		func(ctx context.Context) (bool, error) {
+			var status int
+			var err error
+			status, answer, err = s.Ask(ctx, s.ServerURL())
+			return status == want, err
+		})
 	return answer, err
 }
 
@@ -312,7 +331,8 @@ func (s *Scenario) awaitRefusal(ctx context.Context, want int) (answer string, e
 func (s *Scenario) Ask(ctx context.Context, address string) (status int, answer string, err error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.ca)
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, "", err

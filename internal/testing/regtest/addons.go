@@ -33,7 +33,8 @@ import (
 // HubUser is the user of the hub's controllers.
 const HubUser = "system:serviceaccount:" + HubNamespace + ":" + HubAccount
 
-// ServeAddOns installs the API of add-ons, and the rights of TokenRBAC. It returns when the hub goes by both.
+// ServeAddOns installs the API of add-ons, and the rights of TokenRBAC. It
+// returns when the hub goes by both.
 func (w *Environment) ServeAddOns(crd string) {
 	w.T.Helper()
 	w.Apply(w.Admin, crd)
@@ -50,7 +51,8 @@ func (w *Environment) ServeAddOns(crd string) {
 	own := NewClient(w.T, WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: HubNamespace, Name: HubAccount}}
 	Eventually(w.T, "the policies are in effect", func() bool {
-		return apierrors.IsForbidden(own.SubResource("token").Create(w.T.Context(), account, &authenticationv1.TokenRequest{}))
+		return apierrors.IsForbidden(own.SubResource("token").Create(w.T.Context(), account,
+			&authenticationv1.TokenRequest{}))
 	})
 }
 
@@ -68,7 +70,9 @@ func Tokens(workers int) func(ctrl.Manager) error {
 // Approver is the hub's half of the driver csr for add-ons.
 func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error {
-		approver, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: said})
+		approver,
+			err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+			Events: said})
 		if err != nil {
 			return err
 		}
@@ -76,13 +80,16 @@ func Approver(said events.EventRecorder) func(ctrl.Manager) error {
 	}
 }
 
-// RunAddOns runs the agent and the AddOns in one process, with exactly the rights of AgentRBAC and AgentAddOnRBAC, until the
-// whole test ends or stop is called.
+// RunAddOns runs the agent and the AddOns in one process, with exactly the
+// rights of AgentRBAC and AgentAddOnRBAC, until the whole test ends or stop is
+// called.
 func (m *Member) RunAddOns(options agent.AddOnOptions, workers int) (stop func()) {
 	m.T.Helper()
 	m.Apply(m.Local, m.adapt(manifests.AgentAddOnRBAC()))
-	m.Managed.Await(m.T, authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets", Namespace: m.AddOnNamespace()}})
+	m.Managed.Await(m.T,
+		authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + m.Namespace + ":" + m.Account,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets",
+				Namespace: m.AddOnNamespace()}})
 	options.Agent, options.Namespace = m.Agent, m.AddOnNamespace()
 	addOns, err := agent.NewAddOns(options)
 	Must(m.T, err)
@@ -102,7 +109,8 @@ func (m *Member) User() string {
 // ReconcileAddOn reconciles an add-on once, beside the running manager.
 func (m *Member) ReconcileAddOn(addOn string) reconcile.Result {
 	m.T.Helper()
-	result, err := m.AddOns.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
+	result, err := m.AddOns.Reconcile(m.T.Context(),
+		reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	Must(m.T, err)
 	return result
 }
@@ -157,7 +165,8 @@ func (m *Member) Condition(name, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// Says returns status and reason of a condition, such as "True/AddonTokenRefreshed".
+// Says returns status and reason of a condition, such as
+// "True/AddonTokenRefreshed".
 func (m *Member) Says(name, kind string) string {
 	m.T.Helper()
 	c := m.Condition(name, kind)
@@ -169,7 +178,8 @@ func (m *Member) AddOnSecret(name string) *corev1.Secret {
 	m.T.Helper()
 	secret := &corev1.Secret{}
 	Must(m.T,
-		client.IgnoreNotFound(m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.AddOnNamespace(), Name: name}, secret)))
+		client.IgnoreNotFound(m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.AddOnNamespace(), Name: name},
+			secret)))
 	return secret
 }
 
@@ -178,7 +188,8 @@ func (m *Member) UntilAddOn(name, what string, done func() bool) {
 	m.T.Helper()
 	defer func() {
 		if m.T.Failed() {
-			m.T.Logf("add-on %q of cluster %q: %+v, keys %q", name, m.Name, addon.StatusOf(m.AddOn(name)), Keys(m.AddOnSecret(name+"-hub-kubeconfig")))
+			m.T.Logf("add-on %q of cluster %q: %+v, keys %q", name, m.Name, addon.StatusOf(m.AddOn(name)),
+				Keys(m.AddOnSecret(name+"-hub-kubeconfig")))
 		}
 	}()
 	Eventually(m.T, what, done)
@@ -204,14 +215,16 @@ func Keys(secret *corev1.Secret) (keys []string) {
 	return keys
 }
 
-// CredentialOf returns the configuration that an add-on makes of its mounted Secret.
+// CredentialOf returns the configuration that an add-on makes of its mounted
+// Secret.
 func CredentialOf(secret *corev1.Secret) (*rest.Config, error) {
 	parsed, err := clientcmd.Load(secret.Data["kubeconfig"])
 	if err != nil {
 		return nil, err
 	}
 	for _, user := range parsed.AuthInfos {
-		user.Token, user.ClientCertificateData, user.ClientKeyData = string(secret.Data[user.TokenFile]), secret.Data[user.ClientCertificate], secret.Data[user.ClientKey]
+		user.Token, user.ClientCertificateData, user.ClientKeyData = string(secret.Data[user.TokenFile]),
+			secret.Data[user.ClientCertificate], secret.Data[user.ClientKey]
 		user.TokenFile, user.ClientCertificate, user.ClientKey = "", "", ""
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*parsed, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -237,7 +250,8 @@ func UserOf(t *testing.T, c client.Client) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// Bind lets subjects list ConfigMaps in the cluster's namespace, as the controller of an add-on binds its roles.
+// Bind lets subjects list ConfigMaps in the cluster's namespace, as the
+// controller of an add-on binds its roles.
 func (m *Member) Bind(addOn string, users ...string) {
 	m.T.Helper()
 	m.Apply(m.Admin, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
@@ -245,9 +259,11 @@ kind: Role
 metadata: {name: %[1]s, namespace: %[2]s}
 rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
 `, addOn, m.Name))
-	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: addOn}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: addOn}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: addOn},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: addOn}}
 	for _, user := range users {
-		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+		binding.Subjects = append(binding.Subjects,
+			rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
 	}
 	Must(m.T, m.Admin.Create(m.T.Context(), binding))
 	for _, user := range users {
@@ -256,7 +272,8 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
 	}
 }
 
-// ExpectOnlyOwnRights binds a role to the add-on's declared subject. Its credential has that right and no other.
+// ExpectOnlyOwnRights binds a role to the add-on's declared subject. Its
+// credential has that right and no other.
 func (m *Member) ExpectOnlyOwnRights(addOn string) {
 	m.T.Helper()
 	t, c, user := m.T, m.AddOnClient(addOn), m.Items(addOn)[0].Subject.User
@@ -280,14 +297,20 @@ func (m *Member) ExpectOnlyOwnRights(addOn string) {
 		"configmaps elsewhere": list("default"),
 		"configmaps of all":    list(""),
 		"secrets":              c.List(t.Context(), &corev1.SecretList{}, client.InNamespace(m.Name)),
-		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), own.DeepCopyObject().(client.Object)), //nolint:errcheck,forcetypeassert // a copy
-		"its add-on's status":  c.Status().Patch(t.Context(), m.AddOn(addOn), patch),
-		"the ManagedCluster":   c.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}),
-		"the Lease":            c.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}),
-		"tokens": c.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: m.Name + "-" + addOn + "-agent"}},
+		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), own.DeepCopyObject().(client.Object)),
+		//nolint:errcheck,forcetypeassert // a copy
+		"its add-on's status": c.Status().Patch(t.Context(), m.AddOn(addOn), patch),
+		"the ManagedCluster":  c.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}),
+		"the Lease": c.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName},
+			&coordinationv1.Lease{}),
+		"tokens": c.SubResource("token").Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: m.Name + "-" + addOn + "-agent"}},
 			&authenticationv1.TokenRequest{}),
-		"certificates": c.Create(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "attack-"},
-			Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte("x"), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}),
+		"certificates": c.Create(t.Context(),
+			&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "attack-"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte("x"),
+					SignerName: certificatesv1.KubeAPIServerClientSignerName,
+					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}),
 		"roles": c.Create(t.Context(), &rbacv1.Role{ObjectMeta: named}),
 	} {
 		if !apierrors.IsForbidden(err) {

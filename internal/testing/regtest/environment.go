@@ -1,5 +1,6 @@
-// Package regtest is a hub and a managed cluster on real API servers, for tests of registration and for examples/registration. The binary's
-// TestMain has to use kubetest.Main.
+// Package regtest is a hub and a managed cluster on real API servers, for tests
+// of registration and for examples/registration. The binary's TestMain has to
+// use kubetest.Main.
 package regtest
 
 import (
@@ -41,8 +42,8 @@ import (
 // BootstrapUser is the ServiceAccount of BootstrapRBAC.
 const BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 
-// Environment is the two clusters that all tests of the binary share. The hub has the CustomResourceDefinitions, HubRBAC and
-// BootstrapRBAC.
+// Environment is the two clusters that all tests of the binary share. The hub
+// has the CustomResourceDefinitions, HubRBAC and BootstrapRBAC.
 type Environment struct {
 	T            *testing.T // the sub-test that runs
 	Hub, Managed *kubetest.Cluster
@@ -69,7 +70,8 @@ func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *Environment {
 	})
 	w.Apply(w.Admin, manifests.HubRBAC())
 	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
-	w.Apply(w.Admin, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
+	w.Apply(w.Admin,
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
 	w.Apply(w.Admin, manifests.BootstrapRBAC())
 	return w
 }
@@ -82,8 +84,9 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Scheme knows the types of Open Cluster Management and those of Kubernetes that the tests use. A fake client reads the
-// whole scheme at each write, so one with all of Kubernetes is slow.
+// Scheme knows the types of Open Cluster Management and those of Kubernetes
+// that the tests use. A fake client reads the whole scheme at each write, so
+// one with all of Kubernetes is slow.
 func Scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -156,7 +159,8 @@ func Apply(t testing.TB, c client.Client, manifest string) {
 	kubetest.Apply(t, c, manifest)
 }
 
-// Token returns a token of a ServiceAccount. Without audiences it is one for the cluster's own API server.
+// Token returns a token of a ServiceAccount. Without audiences it is one for
+// the cluster's own API server.
 func (w *Environment) Token(c client.Client, namespace, name string, audiences ...string) string {
 	w.T.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
@@ -171,8 +175,9 @@ const (
 	HubAccount   = "registration-controller-sa"
 )
 
-// RunHub runs a hub controller with exactly the rights of its ServiceAccount, until the whole test ends or stop is called. configure
-// sets the drivers and everything else but the client.
+// RunHub runs a hub controller with exactly the rights of its ServiceAccount,
+// until the whole test ends or stop is called. configure sets the drivers and
+// everything else but the client.
 func (w *Environment) RunHub(configure func(mgr ctrl.Manager) (hub.Options, error)) (stop func()) {
 	w.T.Helper()
 	return w.RunControllers(func(mgr ctrl.Manager) error {
@@ -199,8 +204,9 @@ func (w *Environment) RunControllers(setup ...func(ctrl.Manager) error) (stop fu
 	return RunManager(w.whole, mgr)
 }
 
-// NewManager returns a manager without metrics. It stops in time: the priority queue of controller-runtime 0.24 can
-// block a worker until the grace period ends.
+// NewManager returns a manager without metrics. It stops in time: the priority
+// queue of controller-runtime 0.24 can block a worker until the grace period
+// ends.
 func NewManager(t testing.TB, of *rest.Config, options cache.Options) ctrl.Manager {
 	t.Helper()
 	mgr, err := ctrl.NewManager(of, ctrl.Options{Scheme: Scheme(t), Cache: options, Logger: logr.Discard(),
@@ -220,7 +226,8 @@ func (w *Environment) Cluster(name string) *ocm.ManagedCluster {
 	return cluster
 }
 
-// Reason returns status and reason of a condition, such as "True/HubClusterAdminAccepted".
+// Reason returns status and reason of a condition, such as
+// "True/HubClusterAdminAccepted".
 func (w *Environment) Reason(cluster, kind string) string {
 	w.T.Helper()
 	if c := meta.FindStatusCondition(w.Cluster(cluster).Status.Conditions, kind); c != nil {
@@ -237,11 +244,13 @@ func (w *Environment) SetAccepted(name string, accepted bool) {
 
 // Patch merges JSON into a ManagedCluster.
 func Patch(ctx context.Context, c client.Client, name, body string) error {
-	return c.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(body)))
+	return c.Patch(ctx, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		client.RawPatch(types.MergePatchType, []byte(body)))
 }
 
-// RBAC returns what there is of a cluster's RBAC: bindings first, then the ClusterRole, which records what was granted. A denied cluster
-// may keep a ClusterRole without rules.
+// RBAC returns what there is of a cluster's RBAC: bindings first, then the
+// ClusterRole, which records what was granted. A denied cluster may keep a
+// ClusterRole without rules.
 func (w *Environment) RBAC(cluster string) (there []string) {
 	w.T.Helper()
 	name := registration.ClusterRoleName(cluster)

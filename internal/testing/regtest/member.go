@@ -19,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Member is a managed cluster. Its agent has exactly the rights of AgentRBAC in a namespace of its own. The test is its program:
-// it makes passes more often than the agent asks for.
+// Member is a managed cluster. Its agent has exactly the rights of AgentRBAC in
+// a namespace of its own. The test is its program: it makes passes more often
+// than the agent asks for.
 type Member struct {
 	*Environment
 	Name, Namespace string
@@ -46,7 +47,8 @@ func (m *Member) adapt(manifest string) string {
 	return strings.NewReplacer(agent.DefaultNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
 }
 
-// WriteBootstrap writes the Secret with the address of the hub and the bootstrap token.
+// WriteBootstrap writes the Secret with the address of the hub and the
+// bootstrap token.
 func (m *Member) WriteBootstrap(server string, ca []byte) {
 	m.T.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: agent.DefaultBootstrapSecret}}
@@ -84,7 +86,8 @@ func (m *Member) Start(options agent.Options) {
 	}
 }
 
-// Run runs the agent, which prepare may make, until the whole test ends or stop is called.
+// Run runs the agent, which prepare may make, until the whole test ends or stop
+// is called.
 func (m *Member) Run(prepare ...func(ctrl.Manager)) (stop func()) {
 	m.T.Helper()
 	mgr := NewManager(m.T, m.Config(), cache.Options{})
@@ -106,7 +109,8 @@ func (m *Member) Until(what string, done func() bool) {
 	m.T.Helper()
 	defer func() {
 		if m.T.Failed() {
-			m.T.Logf("the last pass of cluster %q gave %v, its conditions are %+v", m.Name, m.Failed, m.Cluster(m.Name).Status.Conditions)
+			m.T.Logf("the last pass of cluster %q gave %v, its conditions are %+v", m.Name, m.Failed,
+				m.Cluster(m.Name).Status.Conditions)
 		}
 	}()
 	Eventually(m.T, what, func() bool { m.Reconcile(); return done() })
@@ -127,11 +131,13 @@ func (m *Member) Own() client.Client {
 	return NewClient(m.T, config)
 }
 
-// Secret returns the one with the agent's credential, an empty one if there is none.
+// Secret returns the one with the agent's credential, an empty one if there is
+// none.
 func (m *Member) Secret() *corev1.Secret {
 	m.T.Helper()
 	secret := &corev1.Secret{}
 	Must(m.T,
-		client.IgnoreNotFound(m.Local.Get(m.T.Context(), client.ObjectKey{Namespace: m.Namespace, Name: ocm.HubKubeconfigSecret}, secret)))
+		client.IgnoreNotFound(m.Local.Get(m.T.Context(),
+			client.ObjectKey{Namespace: m.Namespace, Name: ocm.HubKubeconfigSecret}, secret)))
 	return secret
 }

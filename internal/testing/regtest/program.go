@@ -57,9 +57,11 @@ func HasCluster(t *testing.T, hub client.Client, name string) bool {
 	return err == nil && cluster.DeletionTimestamp.IsZero()
 }
 
-// Installed returns the ServiceAccounts of manifests with their roles, the arguments and the ServiceAccount of their Deployment, and the kinds and
-// names of all objects.
-func Installed(t *testing.T, manifests string) (accounts map[string]string, args []string, account string, names []string) {
+// Installed returns the ServiceAccounts of manifests with their roles, the
+// arguments and the ServiceAccount of their Deployment, and the kinds and names
+// of all objects.
+func Installed(t *testing.T,
+	manifests string) (accounts map[string]string, args []string, account string, names []string) {
 	t.Helper()
 	accounts = map[string]string{}
 	for document := range strings.SplitSeq(manifests, "\n---\n") {

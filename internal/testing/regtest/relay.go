@@ -23,10 +23,12 @@ import (
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
-// goCommand is found before a test replaces PATH. It is empty without a go command.
+// goCommand is found before a test replaces PATH. It is empty without a go
+// command.
 var goCommand, _ = exec.LookPath("go")
 
-// Relay starts a relay with a credential of the hub, and returns its address and CA as a client knows them.
+// Relay starts a relay with a credential of the hub, and returns its address
+// and CA as a client knows them.
 func (w *Environment) Relay(config *rest.Config) *rest.Config {
 	w.T.Helper()
 	authorities, err := os.ReadFile(w.Hub.ClientCA())
@@ -44,7 +46,8 @@ func (w *Environment) Relay(config *rest.Config) *rest.Config {
 	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
-// RelayRights applies the manifests of a relay with one kind of impersonation, and returns the relay's own credential.
+// RelayRights applies the manifests of a relay with one kind of impersonation,
+// and returns the relay's own credential.
 func (w *Environment) RelayRights(impersonation string) *rest.Config {
 	w.T.Helper()
 	w.Apply(w.Admin, manifests.RelayRBAC())
@@ -59,19 +62,20 @@ func (w *Environment) RunRelay() *rest.Config {
 	return RunRelay(w.whole, w.Hub, cert, key)
 }
 
-// RunRelay runs the program wid-hub relay as its ServiceAccount on a hub until the test ends. It returns the relay's
-// address and CA as a client knows them.
+// RunRelay runs the program wid-hub relay as its ServiceAccount on a hub until
+// the test ends. It returns the relay's address and CA as a client knows them.
 func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Config {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), goCommand, "build", "-ldflags=-w", "-o", dir, "github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
+	build := exec.CommandContext(t.Context(), goCommand, "build", "-ldflags=-w", "-o", dir,
+		"github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	//nolint:gosec // the program that was just built
-	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0", "--tls-cert-file="+cert, "--tls-private-key-file="+key,
-		"--metrics-bind-address=0", "--health-probe-bind-address=0")
+	program := exec.CommandContext(ctx, filepath.Join(dir, "wid-hub"), "relay", "--bind-address=127.0.0.1:0",
+		"--tls-cert-file="+cert, "--tls-private-key-file="+key, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	program.Env = append(os.Environ(), "KUBECONFIG="+hub.AccountKubeconfig(t, ocm.RelayNamespace, ocm.RelayName))
 	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
 	log, err := program.StderrPipe()
@@ -100,7 +104,8 @@ func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Confi
 	return &rest.Config{Host: "https://" + host, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
-// ServingCertificate writes the certificate of net/http/httptest for 127.0.0.1, which is its own CA, to relay.crt and relay.key.
+// ServingCertificate writes the certificate of net/http/httptest for 127.0.0.1,
+// which is its own CA, to relay.crt and relay.key.
 func ServingCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -109,7 +114,8 @@ func ServingCertificate(t *testing.T, dir string) (cert, key string) {
 	der, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	Must(t, err)
 	cert, key = filepath.Join(dir, "relay.crt"), filepath.Join(dir, "relay.key")
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]},
+		key: {Type: "PRIVATE KEY", Bytes: der}} {
 		Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return cert, key

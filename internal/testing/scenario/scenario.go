@@ -1,4 +1,5 @@
-// Package scenario has what the demonstrations of examples share: they play a scenario on real API servers, and print each step.
+// Package scenario has what the demonstrations of examples share: they play a
+// scenario on real API servers, and print each step.
 package scenario
 
 import (
@@ -17,8 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Wait polls, since the API servers and the programs of a demo work at the same time. It gives up after a minute, with what was amiss and
-// the last error of done.
+// Wait polls, since the API servers and the programs of a demo work at the same
+// time. It gives up after a minute, with what was amiss and the last error of
+// done.
 func Wait(ctx context.Context, amiss string, done func(context.Context) (bool, error)) error {
 	const patience = time.Minute
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -54,7 +56,8 @@ func Apply(ctx context.Context, c client.Client, manifests ...string) (count int
 	return count, nil
 }
 
-// Scenario runs steps one after the other, and parts of a program in the background.
+// Scenario runs steps one after the other, and parts of a program in the
+// background.
 type Scenario struct {
 	Printer
 	stops   []func() error
@@ -62,7 +65,8 @@ type Scenario struct {
 	fail    context.CancelCauseFunc
 }
 
-// Play runs the steps until one of them or a part fails, or ctx ends. It stops everything that they have started.
+// Play runs the steps until one of them or a part fails, or ctx ends. It stops
+// everything that they have started.
 func (s *Scenario) Play(ctx context.Context, steps ...func(context.Context) error) (err error) {
 	start := time.Now()
 	ctx, s.fail = context.WithCancelCause(ctx)
@@ -82,7 +86,8 @@ func (s *Scenario) Play(ctx context.Context, steps ...func(context.Context) erro
 	return nil
 }
 
-// Go runs a part, which returns after the scenario's context ends. Its failure ends the scenario.
+// Go runs a part, which returns after the scenario's context ends. Its failure
+// ends the scenario.
 func (s *Scenario) Go(what string, part func() error) {
 	s.running.Go(func() {
 		if err := part(); err != nil && s.fail != nil {
@@ -123,7 +128,8 @@ func (p *Printer) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.Out, format, args...)
 }
 
-// breakSilence prints a line after each ten seconds without another one, until stop is called.
+// breakSilence prints a line after each ten seconds without another one, until
+// stop is called.
 func (p *Printer) breakSilence() (stop func()) {
 	const silence = 10 * time.Second
 	start, ended, done := time.Now(), make(chan struct{}), make(chan struct{})
@@ -168,7 +174,8 @@ func (p *Printer) Detail(label, format string, args ...any) {
 	p.print("    %-14s%s\n", label, text[len(indent):])
 }
 
-// wrap breaks text between words and indents each line. It breaks a word that no line can hold, such as an ARN, after a slash.
+// wrap breaks text between words and indents each line. It breaks a word that
+// no line can hold, such as an ARN, after a slash.
 func wrap(text, indent string) string {
 	var lines []string
 	line := indent

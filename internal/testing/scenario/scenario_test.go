@@ -23,7 +23,8 @@ func TestScenarioGoesOnPrintingWhileAStepIsSilent(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if got := out.String(); strings.Count(got, "still working") != 2 || !strings.Contains(got, "15s so far") || !strings.Contains(got, "25s so far") {
+		if got := out.String(); strings.Count(got, "still working") != 2 || !strings.Contains(got, "15s so far") ||
+			!strings.Contains(got, "25s so far") {
 			t.Errorf("it prints %s", got)
 		}
 	})

@@ -83,7 +83,8 @@ func TestObject(t *testing.T, scheme *runtime.Scheme, object client.Object, writ
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(gvk, scope)
 	Test(t, object, func(t *testing.T, slow *Client) error {
-		c, err := client.NewWithWatch(&rest.Config{Host: slow.URL}, client.Options{Scheme: scheme, Mapper: mapper, HTTPClient: &slow.Client})
+		c, err := client.NewWithWatch(&rest.Config{Host: slow.URL},
+			client.Options{Scheme: scheme, Mapper: mapper, HTTPClient: &slow.Client})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,5 @@
-// Package spantest records spans in tests of this module, which does not depend on the SDK of OpenTelemetry.
+// Package spantest records spans in tests of this module, which does not depend
+// on the SDK of OpenTelemetry.
 package spantest
 
 import (
@@ -14,7 +15,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Recorder is a TracerProvider that records the spans that have ended. The zero value is ready. It is safe for concurrent use.
+// Recorder is a TracerProvider that records the spans that have ended. The zero
+// value is ready. It is safe for concurrent use.
 type Recorder struct {
 	embedded.TracerProvider
 
@@ -25,7 +27,8 @@ type Recorder struct {
 // Tracer implements trace.TracerProvider.
 func (r *Recorder) Tracer(string, ...trace.TracerOption) trace.Tracer { return &tracer{recorder: r} }
 
-// Ended returns and forgets the spans that have ended, as "parent/name key=value … error: text".
+// Ended returns and forgets the spans that have ended, as "parent/name
+// key=value … error: text".
 func (r *Recorder) Ended() (ended []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

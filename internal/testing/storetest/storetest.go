@@ -67,8 +67,9 @@ func oneOfManyWrites(t *testing.T, store issuer.Store) {
 	}
 }
 
-// CheckStale checks that a Store whose reads are old overwrites nothing. Both Stores keep the same files, stale through a client with
-// the transport of Stale.
+// CheckStale checks that a Store whose reads are old overwrites nothing. Both
+// Stores keep the same files, stale through a client with the transport of
+// Stale.
 func CheckStale(t *testing.T, honest, stale issuer.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -94,7 +95,8 @@ func CheckStale(t *testing.T, honest, stale issuer.Store) {
 	}
 }
 
-// Stale returns a client that repeats the first successful answer to a GET, as a broken cache does.
+// Stale returns a client that repeats the first successful answer to a GET, as
+// a broken cache does.
 func Stale(client *http.Client) *http.Client {
 	return &http.Client{Transport: &staleTransport{next: client.Transport}}
 }
@@ -107,7 +109,8 @@ type staleTransport struct {
 
 func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet && s.header != nil {
-		return &http.Response{StatusCode: http.StatusOK, Header: s.header.Clone(), Body: io.NopCloser(bytes.NewReader(s.body)), Request: r}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: s.header.Clone(),
+			Body: io.NopCloser(bytes.NewReader(s.body)), Request: r}, nil
 	}
 	resp, err := s.next.RoundTrip(r)
 	if err == nil && r.Method == http.MethodGet && resp.StatusCode == http.StatusOK {
@@ -119,7 +122,8 @@ func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// BadAnswers are answers to Read that are no file, by the text that their errors hold.
+// BadAnswers are answers to Read that are no file, by the text that their
+// errors hold.
 func BadAnswers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
@@ -135,10 +139,12 @@ func BadAnswers() map[string]http.HandlerFunc {
 	}
 }
 
-// CheckPublished writes the files that clouds read, and checks how they are served below an address.
+// CheckPublished writes the files that clouds read, and checks how they are
+// served below an address.
 func CheckPublished(t *testing.T, store issuer.Store, client *http.Client, address string) {
 	t.Helper()
-	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json", issuer.KeysFile: "application/jwk-set+json"} {
+	for path, contentType := range map[string]string{issuer.DiscoveryFile: "application/json",
+		issuer.KeysFile: "application/jwk-set+json"} {
 		t.Run(path, func(t *testing.T) {
 			if err := store.Write(t.Context(), path, []byte("{}"), ""); err != nil {
 				t.Fatal(err)
@@ -154,12 +160,14 @@ func CheckPublished(t *testing.T, store issuer.Store, client *http.Client, addre
 // CheckPrefixes uses empty Stores of several prefixes.
 func CheckPrefixes(t *testing.T, open func(t *testing.T, prefix string) issuer.Store) {
 	t.Helper()
-	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "", "slashes and special characters": "/a/b=c+d@e:f/"} {
+	for name, prefix := range map[string]string{"prefix": "cluster-1", "no prefix": "",
+		"slashes and special characters": "/a/b=c+d@e:f/"} {
 		t.Run(name, func(t *testing.T) { Check(t, open(t, prefix)) })
 	}
 }
 
-// Get returns the content at an address, and its status, content type and cache control.
+// Get returns the content at an address, and its status, content type and cache
+// control.
 func Get(t *testing.T, client *http.Client, address string) (content []byte, header string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)

@@ -13,11 +13,13 @@ import (
 type Bucket struct {
 	// Objects are the contents by name.
 	Objects map[string]string
-	// Viewers are the members that may read the objects, as IAM policies name them.
+	// Viewers are the members that may read the objects, as IAM policies name
+	// them.
 	Viewers []string
 }
 
-// Buckets serves the contents of objects with the JSON API: GET /storage/v1/b/<bucket>/o/<object>, also below /download.
+// Buckets serves the contents of objects with the JSON API: GET
+// /storage/v1/b/<bucket>/o/<object>, also below /download.
 type Buckets struct {
 	gcp *cloudtest.GCP
 

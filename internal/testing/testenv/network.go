@@ -19,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// RefusingProxy starts a proxy that answers every request with status 403. It returns the proxy's address and a function that
-// lists what the proxy was asked, each as method and host.
+// RefusingProxy starts a proxy that answers every request with status 403. It
+// returns the proxy's address and a function that lists what the proxy was
+// asked, each as method and host.
 func RefusingProxy(t testing.TB) (address *url.URL, asked func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -43,8 +44,9 @@ func RefusingProxy(t testing.TB) (address *url.URL, asked func() []string) {
 	}
 }
 
-// Alias starts a server and returns its address with a host name in place of 127.0.0.1. Until the test ends, names that this
-// process looks up lead to 127.0.0.1, so the test must not run beside others.
+// Alias starts a server and returns its address with a host name in place of
+// 127.0.0.1. Until the test ends, names that this process looks up lead to
+// 127.0.0.1, so the test must not run beside others.
 func Alias(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -57,7 +59,8 @@ func Alias(t testing.TB, handler http.HandlerFunc) string {
 	return "http://alias.example:" + port
 }
 
-// resolveNames makes every name lead to 127.0.0.1 until the test ends, but those below the domain invalid, which do not exist.
+// resolveNames makes every name lead to 127.0.0.1 until the test ends, but
+// those below the domain invalid, which do not exist.
 func resolveNames(t testing.TB) {
 	t.Helper()
 	before := net.DefaultResolver
@@ -69,7 +72,8 @@ func resolveNames(t testing.TB) {
 	}}
 }
 
-// answerNames speaks DNS over a stream (RFC 1035, section 4.2.2) until the client closes it.
+// answerNames speaks DNS over a stream (RFC 1035, section 4.2.2) until the
+// client closes it.
 func answerNames(conn net.Conn) {
 	defer conn.Close() //nolint:errcheck // nothing is lost
 	for {
@@ -82,14 +86,16 @@ func answerNames(conn net.Conn) {
 			return
 		}
 		answer := addressAnswer(query)
-		answer = append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...) //nolint:gosec // less than 300 bytes
+		answer = append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))),
+			answer...) //nolint:gosec // less than 300 bytes
 		if _, err := conn.Write(answer); err != nil {
 			return
 		}
 	}
 }
 
-// addressAnswer answers a query for IPv4 addresses with 127.0.0.1, and others with no records.
+// addressAnswer answers a query for IPv4 addresses with 127.0.0.1, and others
+// with no records.
 func addressAnswer(query []byte) []byte {
 	const header, afterName = 12, 5
 	question := query[header:]
@@ -105,9 +111,10 @@ func addressAnswer(query []byte) []byte {
 	return answer
 }
 
-// CheckProxyErrors makes calls through proxies that give no answer, each in its own way, and checks that the errors tell them
-// apart by nothing but the address that the call named. It needs get to make an https request.
-// The proxies in except are left out.
+// CheckProxyErrors makes calls through proxies that give no answer, each in its
+// own way, and checks that the errors tell them apart by nothing but the
+// address that the call named. It needs get to make an https request. The
+// proxies in except are left out.
 func CheckProxyErrors(t *testing.T, get func(ctx context.Context, proxy auth.Option) error, except ...string) {
 	t.Helper()
 	resolveNames(t)
@@ -174,7 +181,8 @@ func hostileProxies(t *testing.T) map[string]*url.URL {
 	}
 }
 
-// talker starts a server that says the same to every client; one that says "wait" says nothing.
+// talker starts a server that says the same to every client; one that says
+// "wait" says nothing.
 func talker(t *testing.T, says string) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait

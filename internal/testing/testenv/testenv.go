@@ -1,5 +1,5 @@
-// Package testenv is what the tests of many packages begin with: an issuer of tokens, a cloud and a cache, and what every
-// error has to keep to.
+// Package testenv is what the tests of many packages begin with: an issuer of
+// tokens, a cloud and a cache, and what every error has to keep to.
 package testenv
 
 import (
@@ -20,13 +20,15 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// maxMessage is what an error may have in characters: it ends up in a condition.
+// maxMessage is what an error may have in characters: it ends up in a
+// condition.
 const maxMessage = 2500
 
 // sharedKey is made once, because that takes longer than most tests.
 var sharedKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// Issuer returns an issuer of the test's own. All of them begin with the same key.
+// Issuer returns an issuer of the test's own. All of them begin with the same
+// key.
 func Issuer(t testing.TB) *cloudtest.Issuer {
 	t.Helper()
 	key, err := sharedKey()
@@ -62,8 +64,10 @@ func Cloud(t testing.TB) *cloudtest.Cloud {
 	return cloud
 }
 
-// CancelAt returns a context that ends when the cloud has got a request, and how long ago that was.
-func CancelAt(t testing.TB, cloud *cloudtest.Cloud, service, action string) (ctx context.Context, since func() time.Duration) {
+// CancelAt returns a context that ends when the cloud has got a request, and
+// how long ago that was.
+func CancelAt(t testing.TB, cloud *cloudtest.Cloud, service,
+	action string) (ctx context.Context, since func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var cancelled time.Time
@@ -82,7 +86,8 @@ func CancelAt(t testing.TB, cloud *cloudtest.Cloud, service, action string) (ctx
 	}
 }
 
-// Cache returns a cache that is closed with the test. Its callers wait for a minute, because exchanges are slow on a busy machine.
+// Cache returns a cache that is closed with the test. Its callers wait for a
+// minute, because exchanges are slow on a busy machine.
 func Cache(t testing.TB, opts ...cache.Option) *cache.TokenCache {
 	t.Helper()
 	tokens, err := cache.NewTokenCache(10_000, append([]cache.Option{cache.WithPatience(time.Minute)}, opts...)...)
@@ -95,15 +100,16 @@ func Cache(t testing.TB, opts ...cache.Option) *cache.TokenCache {
 
 // ServiceAccount returns one with annotations, given as key, value, key, value.
 func ServiceAccount(namespace, name string, annotations ...string) *corev1.ServiceAccount {
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Annotations: map[string]string{}}}
 	for i := 0; i < len(annotations); i += 2 {
 		sa.Annotations[annotations[i]] = annotations[i+1]
 	}
 	return sa
 }
 
-// CheckError compares the reason, wants parts of the message, and finds tokens in it: those of issuers, and those that the
-// clouds of cloudtest give out.
+// CheckError compares the reason, wants parts of the message, and finds tokens
+// in it: those of issuers, and those that the clouds of cloudtest give out.
 func CheckError(t testing.TB, err error, reason provider.Reason, want ...string) {
 	t.Helper()
 	if !errors.Is(err, reason) {
@@ -125,8 +131,8 @@ func CheckError(t testing.TB, err error, reason provider.Reason, want ...string)
 	}
 }
 
-// CheckInvalidate runs in a synctest bubble. It checks that Invalidate of an adapter replaces what use returns, once, and not
-// within ten seconds.
+// CheckInvalidate runs in a synctest bubble. It checks that Invalidate of an
+// adapter replaces what use returns, once, and not within ten seconds.
 func CheckInvalidate(t testing.TB, adapter interface{ Invalidate() }, use func() (string, error)) {
 	t.Helper()
 	must := func() string {
