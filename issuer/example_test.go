@@ -17,7 +17,8 @@ import (
 // A publisher writes the documents to a directory that a web server serves.
 // After a rotation of the API server's key it adds the new one.
 func Example() {
-	// A stand-in for the API server. A program takes rest.InClusterConfig or controller-runtime's config.GetConfig.
+	// A stand-in for the API server. A program takes rest.InClusterConfig or
+	// controller-runtime's config.GetConfig.
 	apiServer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
 	if err != nil {
 		fmt.Println(err)

@@ -61,7 +61,8 @@ func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path != "/"+issuer.KeysFile {
 		return nil, &http.MaxBytesError{}
 	}
-	return &http.Response{StatusCode: s.status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(s.body)), Request: r}, nil
+	return &http.Response{StatusCode: s.status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(s.body)),
+		Request: r}, nil
 }
 
 func (s *apiServer) config() *rest.Config {

@@ -14,7 +14,8 @@ const (
 	fuzzIssuer = "https://oidc.example.com"
 )
 
-// A key set that is accepted is published in one form, with public members only.
+// A key set that is accepted is published in one form, with public members
+// only.
 func FuzzKeySet(f *testing.F) {
 	f.Add([]byte(`{"keys":[` + fuzzKey + `]}`))
 	f.Add([]byte(`{"keys":[{"kty":"EC","kid":"a","crv":"P-256","d":"AA","x":"AA","y":"AA"}]}`))
@@ -58,9 +59,13 @@ func checkPublished(t *testing.T, set keySet) {
 	}
 }
 
-// A record that is accepted survives a look without losing a key too early or publishing one that is removed.
+// A record that is accepted survives a look without losing a key too early or
+// publishing one that is removed.
 func FuzzRecord(f *testing.F) {
-	f.Add(fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[{"key":%s,"absence":{"seconds":7,"until":"2026-01-02T03:04:05Z"}}]}`, fuzzIssuer, fuzzKey))
+	f.Add(
+		fmt.Appendf(nil,
+			`{"version":1,"issuer":%q,"keys":[{"key":%s,"absence":{"seconds":7,"until":"2026-01-02T03:04:05Z"}}]}`, fuzzIssuer,
+			fuzzKey))
 	f.Add(fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[{"key":%s,"removed":true}]}`, fuzzIssuer, fuzzKey))
 	f.Add(fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[{"key":null},{}]}`, fuzzIssuer))
 	f.Add(fmt.Appendf(nil, `{"version":1,"issuer":%q}`, fuzzIssuer))

@@ -20,18 +20,21 @@ import (
 const (
 	// maxKeys is the number of RSA or EC keys that AWS reads at most.
 	maxKeys = 100
-	// maxKeyID is the number of bytes that Kubernetes allows an external signer.
+	// maxKeyID is the number of bytes that Kubernetes allows an external
+	// signer.
 	maxKeyID = 1024
 )
 
-// errNoKeySet is the error of content without the form of a key set. Other errors are those of a key in it.
+// errNoKeySet is the error of content without the form of a key set. Other
+// errors are those of a key in it.
 var errNoKeySet = errors.New("no JSON Web Key Set")
 
 // publicKey is a key in its published form: use "sig", an ID, and the algorithm
 // of its tokens. Certificates are dropped.
 type publicKey struct{ jose.JSONWebKey }
 
-// UnmarshalJSON accepts public keys whose tokens an API server issues, and nothing else.
+// UnmarshalJSON accepts public keys whose tokens an API server issues, and
+// nothing else.
 func (k *publicKey) UnmarshalJSON(content []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(content, &members); err != nil {
@@ -45,7 +48,8 @@ func (k *publicKey) UnmarshalJSON(content []byte) error {
 	}
 	for _, private := range []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"} {
 		if _, ok := members[private]; ok {
-			return fmt.Errorf("key %.99q holds %q of a private or symmetric key: replace that key, because it is no secret any more", id, private)
+			return fmt.Errorf(
+				"key %.99q holds %q of a private or symmetric key: replace that key, because it is no secret any more", id, private)
 		}
 	}
 	if err != nil {
@@ -56,7 +60,8 @@ func (k *publicKey) UnmarshalJSON(content []byte) error {
 	case err != nil:
 	case id == "":
 		err = errors.New("it has no ID")
-	case strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }): // it is printed, and copied into a cloud's console
+	// it is printed, and copied into a cloud's console
+	case strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }):
 		err = errors.New("its ID holds characters other than the visible ones of ASCII")
 	case len(id) > maxKeyID:
 		err = fmt.Errorf("its ID has %d bytes, the most are %d", len(id), maxKeyID)
@@ -72,7 +77,8 @@ func (k *publicKey) UnmarshalJSON(content []byte) error {
 	return nil
 }
 
-// algorithmOf returns the algorithm of the tokens that an API server signs with a key.
+// algorithmOf returns the algorithm of the tokens that an API server signs with
+// a key.
 func algorithmOf(key any) (jose.SignatureAlgorithm, error) {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
@@ -155,7 +161,8 @@ func (s keySet) algorithms() []string {
 	return slices.Compact(algorithms)
 }
 
-// warnings returns a sentence for each key with whose tokens a cloud refuses. AWS accepts each algorithm.
+// warnings returns a sentence for each key with whose tokens a cloud refuses.
+// AWS accepts each algorithm.
 func (s keySet) warnings() (warnings []string) {
 	for _, cloud := range []struct {
 		name     string
@@ -163,8 +170,10 @@ func (s keySet) warnings() (warnings []string) {
 	}{{"Microsoft Entra ID", []string{"RS256"}}, {"Google Cloud", []string{"RS256", "ES256"}}} {
 		for _, key := range s {
 			if !slices.Contains(cloud.accepted, key.Algorithm) {
-				warnings = append(warnings, fmt.Sprintf("%s does not accept tokens of key %q, whose algorithm is %s. It accepts %s: change the API server's signing key.",
-					cloud.name, key.KeyID, key.Algorithm, strings.Join(cloud.accepted, " and ")))
+				warnings = append(warnings,
+					fmt.Sprintf(
+						"%s does not accept tokens of key %q, whose algorithm is %s. It accepts %s: change the API server's signing key.",
+						cloud.name, key.KeyID, key.Algorithm, strings.Join(cloud.accepted, " and ")))
 			}
 		}
 	}

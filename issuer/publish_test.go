@@ -28,7 +28,8 @@ func TestPublishMakesTheDocuments(t *testing.T) {
 	server, store := newAPIServer(rs256(t, "b", 2048), es256(t, "a")), newMemory()
 	p := newPublisher(server, store)
 	result := mustPublish(t, p)
-	if want := []string{issuer.RecordFile, issuer.KeysFile, issuer.DiscoveryFile}; !slices.Equal(result.Written, want) || !slices.Equal(store.takeWrites(), want) {
+	if want := []string{issuer.RecordFile, issuer.KeysFile, issuer.DiscoveryFile}; !slices.Equal(result.Written, want) ||
+		!slices.Equal(store.takeWrites(), want) {
 		t.Errorf("written: %q, want the record first and the discovery document last", result.Written)
 	}
 	if want := []string{"a", "b"}; !slices.Equal(result.Added, want) || !slices.Equal(store.published(t), want) {
@@ -45,7 +46,8 @@ func TestPublishMakesTheDocuments(t *testing.T) {
 }
 
 func TestPublishWarnsOfAlgorithms(t *testing.T) {
-	p := newPublisher(newAPIServer(rs256(t, "rsa", 2048), es256(t, "p256"), ecKey(t, "p384", elliptic.P384(), "ES384")), newMemory())
+	p := newPublisher(newAPIServer(rs256(t, "rsa", 2048), es256(t, "p256"), ecKey(t, "p384", elliptic.P384(), "ES384")),
+		newMemory())
 	got := mustPublish(t, p).Warnings
 	want := []string{`Entra ID does not accept tokens of key "p256"`, `Entra ID does not accept tokens of key "p384"`,
 		`Google Cloud does not accept tokens of key "p384", whose algorithm is ES384. It accepts RS256 and ES256: change`}
@@ -68,9 +70,11 @@ func TestPublishWritesNoLargeFile(t *testing.T) {
 	}
 	var removed []string
 	for i := range 880 {
-		removed = append(removed, fmt.Sprintf(`{"key":%s,"removed":true}`, bytes.Replace(key, []byte(`"key"`), fmt.Appendf(nil, "\"%01000d\"", i), 1)))
+		removed = append(removed,
+			fmt.Sprintf(`{"key":%s,"removed":true}`, bytes.Replace(key, []byte(`"key"`), fmt.Appendf(nil, "\"%01000d\"", i), 1)))
 	}
-	store.put(issuer.RecordFile, fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[%s]}`, issuerURL, strings.Join(removed, ",")))
+	store.put(issuer.RecordFile,
+		fmt.Appendf(nil, `{"version":1,"issuer":%q,"keys":[%s]}`, issuerURL, strings.Join(removed, ",")))
 	if size := len(store.files[issuer.RecordFile]); size > issuer.MaxFile || size < issuer.MaxFile-10_000 {
 		t.Fatalf("%d bytes", size)
 	}
@@ -85,7 +89,8 @@ func TestPublishWritesNoLargeFile(t *testing.T) {
 	}
 }
 
-// publishUntil publishes every minute and returns the time after which the key left.
+// publishUntil publishes every minute and returns the time after which the key
+// left.
 func publishUntil(t *testing.T, p *issuer.Publisher, store *memory, id string, most time.Duration) time.Duration {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(time.Minute) {
@@ -124,7 +129,8 @@ func TestRotation(t *testing.T) {
 				t.Errorf("left after %s, want 2h", took)
 			}
 		},
-		"a publisher without one follows the record": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
+		"a publisher without one follows the record": func(t *testing.T, server *apiServer, store *memory,
+			p *issuer.Publisher) {
 			p.MaxTokenLifetime = 168 * time.Hour
 			mustPublish(t, p)
 			repair := newPublisher(server, store)
@@ -149,11 +155,13 @@ func TestRotation(t *testing.T) {
 			if took := time.Since(start); took != 72*time.Hour {
 				t.Errorf("left after %s, want 72h", took)
 			}
-			if next := mustPublish(t, shorter); len(next.Leaving) != 0 || !bytes.Contains(store.files[issuer.RecordFile], []byte(`"maxTokenLifetimeSeconds":7200`)) {
+			if next := mustPublish(t, shorter); len(next.Leaving) != 0 ||
+				!bytes.Contains(store.files[issuer.RecordFile], []byte(`"maxTokenLifetimeSeconds":7200`)) {
 				t.Errorf("a shorter lifetime never counts: %s", store.files[issuer.RecordFile])
 			}
 		},
-		"a look that other writers delay does not begin an absence in the past": func(t *testing.T, server *apiServer, store *memory, p *issuer.Publisher) {
+		"a look that other writers delay does not begin an absence in the past": func(t *testing.T, server *apiServer,
+			store *memory, p *issuer.Publisher) {
 			second, seen := newPublisher(newAPIServer(older, newer), store), time.Time{}
 			server.show(newer)
 			store.onWrite = func(string) error {
@@ -302,18 +310,31 @@ func TestStoreFaults(t *testing.T) {
 		words  []string // of the error; none: what is stored is mended
 		within []string // published keys
 	}{
-		"half a discovery document":             {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"https://oidc.ex`)}, nil, []string{"key"}},
-		"half a key set":                        {map[string][]byte{issuer.KeysFile: marshalKeys(other)[:40]}, nil, []string{"key"}},
-		"a page in place of the key set":        {map[string][]byte{issuer.KeysFile: []byte("<html>")}, nil, []string{"key"}},
-		"half a record":                         {map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"iss`)}, []string{issuer.RecordFile, "delete"}, nil},
-		"a record of a later version":           {map[string][]byte{issuer.RecordFile: []byte(`{"version":2,"issuer":"` + issuerURL + `"}`)}, []string{"version 2"}, nil},
-		"a record of a foreign issuer":          {map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"issuer":"https://x"}`)}, []string{`"https://x"`, issuerURL}, nil},
-		"a foreign issuer":                      {map[string][]byte{issuer.DiscoveryFile: foreign}, []string{`cluster-2"`, `cluster-1"`}, nil},
-		"an issuer with a slash at the end":     {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `/"}`)}, []string{`cluster-1/"`}, nil},
-		"a discovery document without issuer":   {map[string][]byte{issuer.DiscoveryFile: []byte(`{}`)}, []string{`""`}, nil},
-		"a private key in the key set":          {map[string][]byte{issuer.KeysFile: private}, []string{`"p"`, "private"}, nil},
-		"an older discovery document":           {map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `","jwks_uri":"https://10.0.0.1"}`)}, nil, []string{"key"}},
-		"an ID that names another key: cluster": {map[string][]byte{issuer.KeysFile: marshalKeys(renamed(other, "key"))}, nil, []string{"key"}},
+		"half a discovery document": {
+			map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"https://oidc.ex`)}, nil, []string{"key"}},
+		"half a key set": {map[string][]byte{issuer.KeysFile: marshalKeys(other)[:40]}, nil,
+			[]string{"key"}},
+		"a page in place of the key set": {map[string][]byte{issuer.KeysFile: []byte("<html>")}, nil, []string{"key"}},
+		"half a record": {map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"iss`)},
+			[]string{issuer.RecordFile, "delete"}, nil},
+		"a record of a later version": {
+			map[string][]byte{issuer.RecordFile: []byte(`{"version":2,"issuer":"` + issuerURL + `"}`)},
+			[]string{"version 2"}, nil},
+		"a record of a foreign issuer": {
+			map[string][]byte{issuer.RecordFile: []byte(`{"version":1,"issuer":"https://x"}`)},
+			[]string{`"https://x"`, issuerURL}, nil},
+		"a foreign issuer": {map[string][]byte{issuer.DiscoveryFile: foreign},
+			[]string{`cluster-2"`, `cluster-1"`}, nil},
+		"an issuer with a slash at the end": {
+			map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `/"}`)}, []string{`cluster-1/"`}, nil},
+		"a discovery document without issuer": {map[string][]byte{issuer.DiscoveryFile: []byte(`{}`)}, []string{`""`}, nil},
+		"a private key in the key set": {map[string][]byte{issuer.KeysFile: private},
+			[]string{`"p"`, "private"}, nil},
+		"an older discovery document": {
+			map[string][]byte{issuer.DiscoveryFile: []byte(`{"issuer":"` + issuerURL + `","jwks_uri":"https://10.0.0.1"}`)}, nil,
+			[]string{"key"}},
+		"an ID that names another key: cluster": {map[string][]byte{issuer.KeysFile: marshalKeys(renamed(other, "key"))}, nil,
+			[]string{"key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newMemory()
@@ -373,7 +394,8 @@ func TestConflicts(t *testing.T) {
 			store.onWrite = func(string) error { tries++; return fmt.Errorf("409: %w", issuer.ErrChanged) }
 			start := time.Now()
 			_, err := newPublisher(newAPIServer(key), store).Publish(t.Context())
-			if !errors.Is(err, issuer.ErrChanged) || !errors.Is(err, provider.ErrUnavailable) || tries < 3 || tries > 10 || time.Since(start) > time.Minute {
+			if !errors.Is(err, issuer.ErrChanged) || !errors.Is(err, provider.ErrUnavailable) || tries < 3 || tries > 10 ||
+				time.Since(start) > time.Minute {
 				t.Errorf("%d tries in %s: %v", tries, time.Since(start), err)
 			}
 		})
@@ -461,37 +483,55 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 		words  string
 		reason provider.Reason
 	}{
-		"503":                      {http.StatusServiceUnavailable, nil, "503", provider.ErrUnavailable},
-		"401":                      {http.StatusUnauthorized, []byte("hunter2"), "401", provider.ErrDenied},
-		"403 names the role":       {http.StatusForbidden, nil, "system:service-account-issuer-discovery", provider.ErrDenied},
-		"404 names the cause":      {http.StatusNotFound, nil, "https URL", provider.ErrMisconfigured},
-		"a redirect":               {http.StatusFound, nil, "302", provider.ErrUnavailable},
-		"no JSON":                  {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON", provider.ErrUnavailable},
-		"a list":                   {http.StatusOK, []byte("[]"), "no JSON Web Key Set", provider.ErrUnavailable},
-		"no keys":                  {http.StatusOK, []byte(`{"keys":[]}`), "no keys", provider.ErrUnavailable},
-		"two answers":              {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON", provider.ErrUnavailable},
-		"oversized":                {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576", provider.ErrUnavailable},
-		"too many keys":            {http.StatusOK, marshalKeys(many...), "101", provider.ErrMisconfigured},
-		"the same ID twice":        {http.StatusOK, marshalKeys(key, key), `"key"`, provider.ErrMisconfigured},
-		"an ID with a line break":  {http.StatusOK, marshalKeys(renamed(key, "a\nb")), `"a\nb"`, provider.ErrMisconfigured},
-		"an ID read backwards":     {http.StatusOK, marshalKeys(renamed(key, "a\u202eb")), "visible ones of ASCII", provider.ErrMisconfigured},
-		"no ID":                    {http.StatusOK, marshalKeys(renamed(key, "")), "no ID", provider.ErrMisconfigured},
-		"a long ID":                {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024", provider.ErrMisconfigured},
-		"an RSA key of 1024 bits":  {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`, provider.ErrMisconfigured},
-		"another algorithm":        {http.StatusOK, marshalKeys(ecKey(t, "alg", elliptic.P256(), "ES384")), `"ES384"`, provider.ErrMisconfigured},
-		"an encryption key":        {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"sig"`), []byte(`"enc"`), 1), `"enc"`, provider.ErrMisconfigured},
-		"a symmetric key":          {http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"s","k":"c2VjcmV0"}]}`), `"s"`, provider.ErrMisconfigured},
-		"an Ed25519 key":           {http.StatusOK, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), `"ed"`, provider.ErrMisconfigured},
-		"a private member":         {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"kty"`), []byte(`"d":"c2VjcmV0","kty"`), 1), "private", provider.ErrMisconfigured},
-		"a prime of an RSA key":    {http.StatusOK, bytes.Replace(marshalKeys(rs256(t, "rsa", 2048)), []byte(`"kty"`), []byte(`"p":"c2VjcmV0","kty"`), 1), "private", provider.ErrMisconfigured},
-		"a point beside the curve": {http.StatusOK, []byte(`{"keys":[{"kty":"EC","crv":"P-256","kid":"off","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`), `"off"`, provider.ErrMisconfigured},
+		"503": {http.StatusServiceUnavailable, nil, "503", provider.ErrUnavailable},
+		"401": {http.StatusUnauthorized, []byte("hunter2"), "401", provider.ErrDenied},
+		"403 names the role": {http.StatusForbidden, nil, "system:service-account-issuer-discovery",
+			provider.ErrDenied},
+		"404 names the cause": {http.StatusNotFound, nil, "https URL", provider.ErrMisconfigured},
+		"a redirect":          {http.StatusFound, nil, "302", provider.ErrUnavailable},
+		"no JSON":             {http.StatusOK, []byte("<html>hunter2</html>"), "no JSON", provider.ErrUnavailable},
+		"a list":              {http.StatusOK, []byte("[]"), "no JSON Web Key Set", provider.ErrUnavailable},
+		"no keys":             {http.StatusOK, []byte(`{"keys":[]}`), "no keys", provider.ErrUnavailable},
+		"two answers": {http.StatusOK, append(marshalKeys(key), marshalKeys(key)...), "no JSON",
+			provider.ErrUnavailable},
+		"oversized": {http.StatusOK, bytes.Repeat([]byte(" "), issuer.MaxFile+1), "1048576",
+			provider.ErrUnavailable},
+		"too many keys":           {http.StatusOK, marshalKeys(many...), "101", provider.ErrMisconfigured},
+		"the same ID twice":       {http.StatusOK, marshalKeys(key, key), `"key"`, provider.ErrMisconfigured},
+		"an ID with a line break": {http.StatusOK, marshalKeys(renamed(key, "a\nb")), `"a\nb"`, provider.ErrMisconfigured},
+		"an ID read backwards": {http.StatusOK, marshalKeys(renamed(key, "a\u202eb")), "visible ones of ASCII",
+			provider.ErrMisconfigured},
+		"no ID": {http.StatusOK, marshalKeys(renamed(key, "")), "no ID", provider.ErrMisconfigured},
+		"a long ID": {http.StatusOK, marshalKeys(renamed(key, strings.Repeat("k", 1025))), "1024",
+			provider.ErrMisconfigured},
+		"an RSA key of 1024 bits": {http.StatusOK, marshalKeys(rs256(t, "short", 1024)), `"short"`,
+			provider.ErrMisconfigured},
+		"another algorithm": {http.StatusOK, marshalKeys(ecKey(t, "alg", elliptic.P256(), "ES384")), `"ES384"`,
+			provider.ErrMisconfigured},
+		"an encryption key": {http.StatusOK, bytes.Replace(marshalKeys(key), []byte(`"sig"`), []byte(`"enc"`), 1),
+			`"enc"`, provider.ErrMisconfigured},
+		"a symmetric key": {http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"s","k":"c2VjcmV0"}]}`), `"s"`,
+			provider.ErrMisconfigured},
+		"an Ed25519 key": {http.StatusOK,
+			[]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`),
+			`"ed"`, provider.ErrMisconfigured},
+		"a private member": {http.StatusOK,
+			bytes.Replace(marshalKeys(key), []byte(`"kty"`), []byte(`"d":"c2VjcmV0","kty"`), 1), "private",
+			provider.ErrMisconfigured},
+		"a prime of an RSA key": {http.StatusOK,
+			bytes.Replace(marshalKeys(rs256(t, "rsa", 2048)), []byte(`"kty"`), []byte(`"p":"c2VjcmV0","kty"`), 1), "private",
+			provider.ErrMisconfigured},
+		"a point beside the curve": {http.StatusOK,
+			[]byte(
+				`{"keys":[{"kty":"EC","crv":"P-256","kid":"off","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`), `"off"`, provider.ErrMisconfigured},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, store := newAPIServer(), newMemory()
 				server.answer(tc.status, tc.body)
 				_, err := newPublisher(server, store).Publish(t.Context())
-				if !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
+				if !errors.Is(err, tc.reason) || !strings.Contains(err.Error(), tc.words) ||
+					strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "c2VjcmV0") {
 					t.Errorf("error %v, want one with %q and without secrets", err, tc.words)
 				}
 				if store.takeWrites() != nil {
@@ -507,17 +547,19 @@ func TestFieldsAreChecked(t *testing.T) {
 		change func(p *issuer.Publisher)
 		words  string
 	}{
-		"no Cluster":             {func(p *issuer.Publisher) { p.Cluster = nil }, "Cluster"},
-		"no Store":               {func(p *issuer.Publisher) { p.Store = nil }, "Store"},
-		"no Issuer":              {func(p *issuer.Publisher) { p.Issuer = "" }, "https://"},
-		"http":                   {func(p *issuer.Publisher) { p.Issuer = "http://x" }, `"http://x"`},
-		"query":                  {func(p *issuer.Publisher) { p.Issuer = "https://x/?" }, "query"},
-		"fragment":               {func(p *issuer.Publisher) { p.Issuer = "https://x/#a" }, "fragment"},
-		"user name":              {func(p *issuer.Publisher) { p.Issuer = "https://user:secret@x" }, "user"},
-		"no host":                {func(p *issuer.Publisher) { p.Issuer = "https:///x" }, "host"},
-		"negative lifetime":      {func(p *issuer.Publisher) { p.MaxTokenLifetime = -1 }, "MaxTokenLifetime"},
-		"lifetime of a minute":   {func(p *issuer.Publisher) { p.MaxTokenLifetime = time.Minute }, "MaxTokenLifetime"},
-		"lifetime of 101 years":  {func(p *issuer.Publisher) { p.MaxTokenLifetime = 101 * 365 * 24 * time.Hour }, "MaxTokenLifetime"},
+		"no Cluster":           {func(p *issuer.Publisher) { p.Cluster = nil }, "Cluster"},
+		"no Store":             {func(p *issuer.Publisher) { p.Store = nil }, "Store"},
+		"no Issuer":            {func(p *issuer.Publisher) { p.Issuer = "" }, "https://"},
+		"http":                 {func(p *issuer.Publisher) { p.Issuer = "http://x" }, `"http://x"`},
+		"query":                {func(p *issuer.Publisher) { p.Issuer = "https://x/?" }, "query"},
+		"fragment":             {func(p *issuer.Publisher) { p.Issuer = "https://x/#a" }, "fragment"},
+		"user name":            {func(p *issuer.Publisher) { p.Issuer = "https://user:secret@x" }, "user"},
+		"no host":              {func(p *issuer.Publisher) { p.Issuer = "https:///x" }, "host"},
+		"negative lifetime":    {func(p *issuer.Publisher) { p.MaxTokenLifetime = -1 }, "MaxTokenLifetime"},
+		"lifetime of a minute": {func(p *issuer.Publisher) { p.MaxTokenLifetime = time.Minute }, "MaxTokenLifetime"},
+		"lifetime of 101 years": {func(p *issuer.Publisher) {
+			p.MaxTokenLifetime = 101 * 365 * 24 * time.Hour
+		}, "MaxTokenLifetime"},
 		"letters that turn text": {func(p *issuer.Publisher) { p.Issuer = "https://x/\u202e" }, "characters"},
 		"key ID to remove is \"": {func(*issuer.Publisher) {}, "ID"},
 	} {
@@ -525,7 +567,8 @@ func TestFieldsAreChecked(t *testing.T) {
 			p := newPublisher(newAPIServer(es256(t, "key")), newMemory())
 			tc.change(p)
 			_, err := p.RemoveKey(t.Context(), "")
-			if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") {
+			if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) ||
+				strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("error %v, want one with %q", err, tc.words)
 			}
 		})

@@ -20,16 +20,20 @@ import (
 //
 // A Publisher is a manager.Runnable that needs no leader election.
 type Publisher struct {
-	// Cluster reads the keys at /openid/v1/jwks. Every ServiceAccount may read them (system:service-account-issuer-discovery).
+	// Cluster reads the keys at /openid/v1/jwks. Every ServiceAccount may read
+	// them (system:service-account-issuer-discovery).
 	Cluster *rest.Config
-	// Issuer is the "iss" of the cluster's tokens, an https URL without query and fragment. It may also be a former issuer during a move.
+	// Issuer is the "iss" of the cluster's tokens, an https URL without query
+	// and fragment. It may also be a former issuer during a move.
 	Issuer string
 	// Store keeps the files.
 	Store Store
-	// MaxTokenLifetime is the lifetime of the longest token that the API server issues
-	// (--service-account-max-token-expiration). Less than an hour and more than 100 years are refused. Zero means what
-	// another publisher has set for this Store, or else 24 hours. A key stays published for this long after it was last
-	// shown, or for longer if the record of the Store named a longer lifetime meanwhile.
+	// MaxTokenLifetime is the lifetime of the longest token that the API server
+	// issues (--service-account-max-token-expiration). Less than an hour and
+	// more than 100 years are refused. Zero means what another publisher has
+	// set for this Store, or else 24 hours. A key stays published for this long
+	// after it was last shown, or for longer if the record of the Store named a
+	// longer lifetime meanwhile.
 	MaxTokenLifetime time.Duration
 
 	// Logger is optional. It gets what was published, and each failure.
@@ -42,15 +46,18 @@ type Publisher struct {
 
 // Result says what a Publish has changed.
 type Result struct {
-	// Written are the files that were written, in order. None: everything was published already.
+	// Written are the files that were written, in order. None: everything was
+	// published already.
 	Written []string `json:"written,omitempty"`
-	// Added, Removed are the IDs of keys that are published since, or no longer.
+	// Added, Removed are the IDs of keys that are published since, or no
+	// longer.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	// Leaving are the keys that the API server no longer shows, with the time at which they leave if no look shows them.
+	// Leaving are the keys that the API server no longer shows, with the time
+	// at which they leave if no look shows them.
 	Leaving map[string]time.Time `json:"leaving,omitempty"`
-	// Warnings are sentences. They name the keys whose tokens a cloud does not accept, and removed keys that the API server
-	// still shows.
+	// Warnings are sentences. They name the keys whose tokens a cloud does not
+	// accept, and removed keys that the API server still shows.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -60,8 +67,8 @@ const self = provider.Name("issuer")
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
 	maxLifetime                  = 100 * 365 * 24 * time.Hour
-	// interval is the time between two looks of Start, and jitter the part of it that may be added. Their sum lies far
-	// below maxGap.
+	// interval is the time between two looks of Start, and jitter the part of
+	// it that may be added. Their sum lies far below maxGap.
 	interval, jitter = time.Minute, 0.1
 	// publishTimeout bounds a Publish with all its tries.
 	publishTimeout = 2 * time.Minute
@@ -80,26 +87,30 @@ func (p *Publisher) prepare() error {
 func (p *Publisher) check() error {
 	switch {
 	case p.Cluster == nil:
-		return self.Misconfigured("set Cluster to the configuration of a client of the API server", "the publisher has no Cluster")
+		return self.Misconfigured("set Cluster to the configuration of a client of the API server",
+			"the publisher has no Cluster")
 	case p.Store == nil:
 		return self.Misconfigured("set Store to where the documents are served from", "the publisher has no Store")
 	case p.MaxTokenLifetime != 0 && p.MaxTokenLifetime < minLifetime, p.MaxTokenLifetime > maxLifetime:
-		return self.Misconfigured("set it to the lifetime of the longest token that the API server issues", "the MaxTokenLifetime is %s, outside of %s to %s", p.MaxTokenLifetime, minLifetime, maxLifetime)
+		return self.Misconfigured("set it to the lifetime of the longest token that the API server issues",
+			"the MaxTokenLifetime is %s, outside of %s to %s", p.MaxTokenLifetime, minLifetime, maxLifetime)
 	}
 	if err := ValidateURL(p.Issuer); err != nil {
-		return self.Misconfigured("name the issuer (iss) of the cluster's tokens, such as https://oidc.example.com/cluster-1", "%v", err)
+		return self.Misconfigured("name the issuer (iss) of the cluster's tokens, such as https://oidc.example.com/cluster-1",
+			"%v", err)
 	}
 	return nil
 }
 
-// ValidateURL returns an error for an issuer of which no cloud can read documents. Its text begins with "the issuer".
+// ValidateURL returns an error for an issuer of which no cloud can read
+// documents. Its text begins with "the issuer".
 func ValidateURL(issuer string) error {
 	_, err := address.Parse("issuer", issuer, address.Path)
 	return err
 }
 
-// Start publishes every minute until ctx ends. It implements manager.Runnable. The error is that of wrong fields.
-// Others are logged.
+// Start publishes every minute until ctx ends. It implements manager.Runnable.
+// The error is that of wrong fields. Others are logged.
 func (p *Publisher) Start(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
@@ -118,7 +129,8 @@ func (p *Publisher) NeedLeaderElection() bool { return false }
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	var warnings []string
 	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {
-		// An older look would begin the absence of a key that another publisher has seen since.
+		// An older look would begin the absence of a key that another publisher
+		// has seen since.
 		shown, err := p.cluster.keys(ctx)
 		if err != nil {
 			return r, err
@@ -136,8 +148,10 @@ func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	return result, err
 }
 
-// RemoveKey unpublishes a key at once, because its private key has leaked. The record keeps it out from then on, also while the
-// API server still shows it, and under another ID. It needs no API server, except for a key that was never published.
+// RemoveKey unpublishes a key at once, because its private key has leaked. The
+// record keeps it out from then on, also while the API server still shows it,
+// and under another ID. It needs no API server, except for a key that was never
+// published.
 func (p *Publisher) RemoveKey(ctx context.Context, id string) (Result, error) {
 	return p.publish(ctx, func(ctx context.Context, r record) (record, error) {
 		shown, err := p.cluster.keys(ctx)

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// maxGap is the longest time between two looks that counts as absence of a key.
+	// maxGap is the longest time between two looks that counts as absence of a
+	// key.
 	maxGap = 10 * time.Minute
 	// minGap is the shortest absence that is written, because each look would
 	// write the record otherwise. With looks every minute, one lies between
@@ -21,12 +22,14 @@ const (
 	recordVersion = 1
 )
 
-// record says which keys are published until when. Its methods return changed copies.
+// record says which keys are published until when. Its methods return changed
+// copies.
 type record struct {
 	Version int     `json:"version"`
 	Issuer  string  `json:"issuer"`
 	Keys    []entry `json:"keys"`
-	// Lifetime is the MaxTokenLifetime, in seconds, that a publisher has set. Publishers that set none use it.
+	// Lifetime is the MaxTokenLifetime, in seconds, that a publisher has set.
+	// Publishers that set none use it.
 	Lifetime int64 `json:"maxTokenLifetimeSeconds,omitempty"`
 }
 
@@ -60,20 +63,23 @@ func parseRecord(content []byte, issuer string) (record, error) {
 		return r, self.Misconfigured(remedy, "%s of the store is damaged: %s", RecordFile, err)
 	}
 	if r.Version != recordVersion {
-		return r, self.Misconfigured("update this publisher", "%s of the store has version %d, but this publisher writes version %d", RecordFile, r.Version, recordVersion)
+		return r, self.Misconfigured("update this publisher",
+			"%s of the store has version %d, but this publisher writes version %d", RecordFile, r.Version, recordVersion)
 	}
 	if r.Issuer != issuer {
 		return r, foreign(RecordFile, r.Issuer, issuer)
 	}
 	seen := map[string]bool{}
 	for _, e := range r.Keys {
-		if seen[e.Key.KeyID] || e.Key.Key == nil || e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > maxSeconds) {
+		if seen[e.Key.KeyID] || e.Key.Key == nil ||
+			e.Absence != nil && (e.Absence.Seconds < 0 || e.Absence.Seconds > maxSeconds) {
 			return r, self.Misconfigured(remedy, "%s of the store is damaged at key %.99q", RecordFile, e.Key.KeyID)
 		}
 		seen[e.Key.KeyID] = true
 	}
 	if r.Lifetime != 0 && r.lifetime() < minLifetime || r.Lifetime > maxSeconds {
-		return r, self.Misconfigured(remedy, "%s of the store is damaged: a token lifetime of %d seconds", RecordFile, r.Lifetime)
+		return r, self.Misconfigured(remedy, "%s of the store is damaged: a token lifetime of %d seconds", RecordFile,
+			r.Lifetime)
 	}
 	return r, nil
 }
@@ -82,7 +88,8 @@ func (r record) index(id string) int {
 	return slices.IndexFunc(r.Keys, func(e entry) bool { return e.Key.KeyID == id })
 }
 
-// adopt adds published keys that the record does not know, such as those of another tool.
+// adopt adds published keys that the record does not know, such as those of
+// another tool.
 func (r record) adopt(published keySet) record {
 	r.Keys = slices.Clone(r.Keys)
 	for _, key := range published {
@@ -98,8 +105,8 @@ func (r record) lifetime() time.Duration {
 	return cmp.Or(time.Duration(r.Lifetime)*time.Second, defaultLifetime)
 }
 
-// look returns the record after a look at the API server. A lifetime of zero is that of the record. While a key leaves,
-// the longest counts.
+// look returns the record after a look at the API server. A lifetime of zero is
+// that of the record. While a key leaves, the longest counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
 	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && len(r.leaving()) == 0 {
 		r.Lifetime = seconds
@@ -145,14 +152,16 @@ func (a *absence) after(now time.Time) absence {
 func (r record) remove(id string) (record, error) {
 	i := r.index(id)
 	if i < 0 {
-		return r, self.Misconfigured("look the ID up in the API server's key set, /"+KeysFile, "no key has the ID %.99q: it is neither published nor shown by the API server", id)
+		return r, self.Misconfigured("look the ID up in the API server's key set, /"+KeysFile,
+			"no key has the ID %.99q: it is neither published nor shown by the API server", id)
 	}
 	r.Keys = slices.Clone(r.Keys)
 	r.Keys[i] = entry{Key: r.Keys[i].Key, Removed: true}
 	return r, nil
 }
 
-// published returns the keys to publish, in their order. A removed key stays out under another ID too.
+// published returns the keys to publish, in their order. A removed key stays
+// out under another ID too.
 func (r record) published() keySet {
 	set := keySet{}
 	for _, e := range r.Keys {

@@ -71,8 +71,8 @@ func TestRemoveKey(t *testing.T) {
 	t.Run("an unknown key is an error", func(t *testing.T) {
 		_, store, p := published(t)
 		store.takeWrites()
-		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) || store.takeWrites() != nil ||
-			!errors.Is(err, provider.ErrMisconfigured) {
+		if _, err := p.RemoveKey(t.Context(), "Leaked"); err == nil || !strings.Contains(err.Error(), `"Leaked"`) ||
+			store.takeWrites() != nil || !errors.Is(err, provider.ErrMisconfigured) {
 			t.Errorf("error %v", err)
 		}
 	})

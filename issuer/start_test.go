@@ -72,11 +72,14 @@ func TestStartRefusesWrongFields(t *testing.T) {
 	}
 }
 
-// A look opens a connection of its own, so that a load balancer spreads looks over the API servers.
+// A look opens a connection of its own, so that a load balancer spreads looks
+// over the API servers.
 func TestLooksShareNoConnection(t *testing.T) {
 	body := marshalKeys(es256(t, "key"))
 	var connections atomic.Int32
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(body)
+	}))
 	server.EnableHTTP2 = true
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -103,7 +106,8 @@ func TestLooksShareNoConnection(t *testing.T) {
 	}
 }
 
-// A host on the network can answer for such an API server, with keys of its own.
+// A host on the network can answer for such an API server, with keys of its
+// own.
 func TestUnverifiedAPIServers(t *testing.T) {
 	body := marshalKeys(es256(t, "key"))
 	asked := 0
@@ -117,21 +121,24 @@ func TestUnverifiedAPIServers(t *testing.T) {
 	}
 	remote := roundTripper(func(r *http.Request) (*http.Response, error) {
 		asked++
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)),
+			Request: r}, nil
 	})
 	port := strings.TrimPrefix(plain.URL, "http://127.0.0.1")
 	for name, tc := range map[string]struct {
 		config rest.Config
 		words  string // of the error; none: it is accepted
 	}{
-		"certificate that is not verified": {rest.Config{Host: secure.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "insecure-skip-tls-verify"},
-		"http":                             {rest.Config{Host: "http://10.0.0.1:8080", Transport: remote}, `"http://10.0.0.1:8080"`},
-		"no scheme":                        {rest.Config{Host: "10.0.0.1:8080", Transport: remote}, `"http://10.0.0.1:8080"`},
-		"look-alike of loopback":           {rest.Config{Host: "http://127.0.0.1.example", Transport: remote}, "https"},
-		"loopback of a proxy":              {rest.Config{Host: "http://127.0.0.1:1", Proxy: http.ProxyURL(proxy)}, "https"},
-		"password":                         {rest.Config{Host: "http://me:hunter2@10.0.0.1", Transport: remote}, "https"},
-		"kubectl proxy":                    {rest.Config{Host: plain.URL}, ""},
-		"kubectl proxy by name":            {rest.Config{Host: "http://localhost" + port}, ""},
+		"certificate that is not verified": {rest.Config{Host: secure.URL,
+			TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "insecure-skip-tls-verify"},
+		"http": {rest.Config{Host: "http://10.0.0.1:8080", Transport: remote},
+			`"http://10.0.0.1:8080"`},
+		"no scheme":              {rest.Config{Host: "10.0.0.1:8080", Transport: remote}, `"http://10.0.0.1:8080"`},
+		"look-alike of loopback": {rest.Config{Host: "http://127.0.0.1.example", Transport: remote}, "https"},
+		"loopback of a proxy":    {rest.Config{Host: "http://127.0.0.1:1", Proxy: http.ProxyURL(proxy)}, "https"},
+		"password":               {rest.Config{Host: "http://me:hunter2@10.0.0.1", Transport: remote}, "https"},
+		"kubectl proxy":          {rest.Config{Host: plain.URL}, ""},
+		"kubectl proxy by name":  {rest.Config{Host: "http://localhost" + port}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked = 0
@@ -147,7 +154,8 @@ func TestUnverifiedAPIServers(t *testing.T) {
 			_, verified := issuer.Verify(t.Context(), issuer.Verification{Cluster: &tc.config, Issuer: issuerURL})
 			_, named := issuer.Verification{Cluster: &tc.config}.IssuerOfTokens(t.Context())
 			for _, err := range []error{published, verified, named} {
-				if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) || strings.Contains(err.Error(), "hunter2") || asked != 0 {
+				if !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), tc.words) ||
+					strings.Contains(err.Error(), "hunter2") || asked != 0 {
 					t.Errorf("%d requests, %v", asked, err)
 				}
 			}

@@ -16,22 +16,27 @@ const (
 // ones with an error before it has read them.
 const MaxFile = 1 << 20
 
-// A Store keeps the files of one issuer. Packages directory, s3, azblob and gcppool hold one each; others can write more.
-// Implementations are safe for concurrent use.
+// A Store keeps the files of one issuer. Packages directory, s3, azblob and
+// gcppool hold one each; others can write more. Implementations are safe for
+// concurrent use.
 type Store interface {
-	// Read returns a file and its version, which Write compares. A missing file is ErrNotExist.
+	// Read returns a file and its version, which Write compares. A missing file
+	// is ErrNotExist.
 	Read(ctx context.Context, path string) (content []byte, version string, err error)
 
-	// Write replaces a file whose version is still the given one, or creates it if version is "" and it does not exist. Otherwise it
-	// changes nothing and returns ErrChanged. Readers see the old content or the new one, never a part. The Store sets
-	// ContentType(path) and "Cache-Control: public, max-age=300", so that clouds see a new key within five minutes.
+	// Write replaces a file whose version is still the given one, or creates it
+	// if version is "" and it does not exist. Otherwise it changes nothing and
+	// returns ErrChanged. Readers see the old content or the new one, never a
+	// part. The Store sets ContentType(path) and "Cache-Control: public,
+	// max-age=300", so that clouds see a new key within five minutes.
 	Write(ctx context.Context, path string, content []byte, version string) error
 }
 
 var (
 	// ErrNotExist is the error of a file that a Store does not have.
 	ErrNotExist = errors.New("the file does not exist")
-	// ErrChanged is the error of a Write whose version is no longer the current one. The publisher reads again.
+	// ErrChanged is the error of a Write whose version is no longer the current
+	// one. The publisher reads again.
 	ErrChanged = errors.New("the file has changed")
 )
 

@@ -12,7 +12,8 @@ import (
 	"github.com/workloadid/workloadid/internal/optimistic"
 )
 
-// discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0, section 3.
+// discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0,
+// section 3.
 type discoveryDocument struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -32,8 +33,9 @@ type file struct {
 	version string
 }
 
-// paths are those of the files, in the order of reads and writes. The record comes first, so that keys which another
-// publisher removes meanwhile are not adopted again.
+// paths are those of the files, in the order of reads and writes. The record
+// comes first, so that keys which another publisher removes meanwhile are not
+// adopted again.
 var paths = []string{RecordFile, KeysFile, DiscoveryFile}
 
 func (p *Publisher) read(ctx context.Context) (map[string]file, error) {
@@ -53,7 +55,8 @@ func (p *Publisher) read(ctx context.Context) (map[string]file, error) {
 // change returns the record after a change.
 type change func(ctx context.Context, r record) (record, error)
 
-// update changes the record and publishes what follows from it. It begins anew when others write meanwhile.
+// update changes the record and publishes what follows from it. It begins anew
+// when others write meanwhile.
 func (p *Publisher) update(ctx context.Context, change change) (result Result, err error) {
 	changed := func(err error) bool { return errors.Is(err, ErrChanged) }
 	err = optimistic.Write(ctx, changed, func() error { return p.tryUpdate(ctx, change, &result) })
@@ -97,7 +100,8 @@ func (p *Publisher) tryUpdate(ctx context.Context, change change, result *Result
 	return nil
 }
 
-// checkOwner refuses the documents of another issuer. Half a document has no owner.
+// checkOwner refuses the documents of another issuer. Half a document has no
+// owner.
 func checkOwner(discovery []byte, issuer string) error {
 	var d discoveryDocument
 	if !json.Valid(discovery) {
@@ -110,10 +114,12 @@ func checkOwner(discovery []byte, issuer string) error {
 }
 
 func foreign(path, found, issuer string) error {
-	return self.Misconfigured("name that issuer or another store, or delete the file", "%s of the store belongs to the issuer %.999q, not to %q", path, found, issuer)
+	return self.Misconfigured("name that issuer or another store, or delete the file",
+		"%s of the store belongs to the issuer %.999q, not to %q", path, found, issuer)
 }
 
-// parsePublished returns no keys for content that no cloud can read. It is replaced.
+// parsePublished returns no keys for content that no cloud can read. It is
+// replaced.
 func parsePublished(content []byte) (keySet, error) {
 	set, err := parseKeySet(content)
 	switch {

@@ -23,23 +23,28 @@ import (
 
 // Verification says what [Verify] compares.
 type Verification struct {
-	// Cluster is the API server whose tokens are to be verified. Nil skips the checks that need it.
+	// Cluster is the API server whose tokens are to be verified. Nil skips the
+	// checks that need it.
 	Cluster *rest.Config
 	// Token is a token of a ServiceAccount. Empty: Verify requests one.
 	Token string
-	// ServiceAccount is the one that Verify requests tokens of. Empty means default/default.
+	// ServiceAccount is the one that Verify requests tokens of. Empty means
+	// default/default.
 	ServiceAccount types.NamespacedName
-	// Issuer is the issuer to verify. Empty means that of the token. A former issuer during a move differs from it.
+	// Issuer is the issuer to verify. Empty means that of the token. A former
+	// issuer during a move differs from it.
 	Issuer string
-	// Keys are the keys that a cloud was given, such as those of Google's pool provider. It then reads no documents.
-	// KeysIssuer is the issuer that it was given with them, "" if unknown.
+	// Keys are the keys that a cloud was given, such as those of Google's pool
+	// provider. It then reads no documents. KeysIssuer is the issuer that it
+	// was given with them, "" if unknown.
 	Keys       []byte
 	KeysIssuer string
 	// MaxTokenLifetime is that of the Publisher. Zero means 24 hours.
 	MaxTokenLifetime time.Duration
-	// HTTPClient reads the documents as a cloud does. Nil means a client with the system's CAs. No redirect is
-	// followed. If its Transport is no *http.Transport, it reads no keys at another host than the issuer's, which could
-	// lie in the own network: a client with the system's CAs does.
+	// HTTPClient reads the documents as a cloud does. Nil means a client with
+	// the system's CAs. No redirect is followed. If its Transport is no
+	// *http.Transport, it reads no keys at another host than the issuer's,
+	// which could lie in the own network: a client with the system's CAs does.
 	HTTPClient *http.Client
 }
 
@@ -48,11 +53,12 @@ type CheckName string
 
 // The comparisons of [Verify], in their order.
 const (
-	CheckTokenReview        CheckName = "TokenReview"        // the API server accepts the given token
-	CheckIssuerOfToken      CheckName = "IssuerOfToken"      // the issuer is the token's, byte for byte
-	CheckIssuerURL          CheckName = "IssuerURL"          // the issuer is an https URL without query and fragment
-	CheckIssuerPublic       CheckName = "IssuerPublic"       // its address can be a public one, without a port; a warning
-	CheckDiscoveryReachable CheckName = "DiscoveryReachable" // the discovery document answers over https, without a redirect
+	CheckTokenReview   CheckName = "TokenReview"   // the API server accepts the given token
+	CheckIssuerOfToken CheckName = "IssuerOfToken" // the issuer is the token's, byte for byte
+	CheckIssuerURL     CheckName = "IssuerURL"     // the issuer is an https URL without query and fragment
+	CheckIssuerPublic  CheckName = "IssuerPublic"  // its address can be a public one, without a port; a warning
+	// the discovery document answers over https, without a redirect
+	CheckDiscoveryReachable CheckName = "DiscoveryReachable"
 	CheckDiscoveryPublic    CheckName = "DiscoveryPublic"    // with status 200
 	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // an API server that serves it lets anyone read it
 	CheckDiscoveryDocument  CheckName = "DiscoveryDocument"  // it holds what clouds read
@@ -60,26 +66,29 @@ const (
 	CheckKeysReachable      CheckName = "KeysReachable"      // the keys answer over https, without a redirect
 	CheckKeysPublic         CheckName = "KeysPublic"         // with status 200
 	CheckContentType        CheckName = "ContentType"        // both have their content types
-	CheckKeysIssuer         CheckName = "KeysIssuer"         // the cloud was given the keys for this issuer; only if it was not
-	CheckKeySet             CheckName = "KeySet"             // the keys are a JSON web key set without private keys
-	CheckKeysOfCluster      CheckName = "KeysOfCluster"      // every key of the API server is published
-	CheckForeignKeys        CheckName = "ForeignKeys"        // no other key is published; a warning, since a former key stays for a time
-	CheckSigningKey         CheckName = "SigningKey"         // the key that signed the token is published
-	CheckSignature          CheckName = "Signature"          // and verifies the token
-	CheckAlgorithm          CheckName = "Algorithm"          // Entra accepts the algorithm; a warning
-	CheckTokenLifetime      CheckName = "TokenLifetime"      // the API server grants no longer token than MaxTokenLifetime
+	// the cloud was given the keys for this issuer; only if it was not
+	CheckKeysIssuer    CheckName = "KeysIssuer"
+	CheckKeySet        CheckName = "KeySet"        // the keys are a JSON web key set without private keys
+	CheckKeysOfCluster CheckName = "KeysOfCluster" // every key of the API server is published
+	// no other key is published; a warning, since a former key stays for a time
+	CheckForeignKeys   CheckName = "ForeignKeys"
+	CheckSigningKey    CheckName = "SigningKey"    // the key that signed the token is published
+	CheckSignature     CheckName = "Signature"     // and verifies the token
+	CheckAlgorithm     CheckName = "Algorithm"     // Entra accepts the algorithm; a warning
+	CheckTokenLifetime CheckName = "TokenLifetime" // the API server grants no longer token than MaxTokenLifetime
 )
 
 // Check is one comparison of [Verify].
 type Check struct {
 	Name CheckName `json:"name"`
-	// OK is false if the check failed or was skipped. Skipped says why it was not made.
+	// OK is false if the check failed or was skipped. Skipped says why it was
+	// not made.
 	OK      bool   `json:"ok"`
 	Skipped string `json:"skipped,omitempty"`
 	// Warning means that a failure breaks only some clouds or set-ups.
 	Warning bool `json:"warning,omitempty"`
-	// Problem and Remedy are a sentence each. Got and Want hold the line that is wrong and the right one. Each is
-	// printable and has at most 1 KiB.
+	// Problem and Remedy are a sentence each. Got and Want hold the line that
+	// is wrong and the right one. Each is printable and has at most 1 KiB.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
 	Got     string `json:"got,omitempty"`
@@ -88,7 +97,8 @@ type Check struct {
 	StatusCode int `json:"statusCode,omitempty"`
 }
 
-// Failed reports whether the check was made and found something wrong, a warning included.
+// Failed reports whether the check was made and found something wrong, a
+// warning included.
 func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
 
 // Verify asks the API server for a token and its keys, and the issuer for its
@@ -115,7 +125,8 @@ func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	return x.checks, nil
 }
 
-// IssuerOfTokens returns the issuer that the tokens of the cluster name. It reads Cluster, Token and ServiceAccount.
+// IssuerOfTokens returns the issuer that the tokens of the cluster name. It
+// reads Cluster, Token and ServiceAccount.
 func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
 	x, err := newVerifier(ctx, v)
 	if err == nil && x.claims.Issuer == "" {
@@ -179,7 +190,8 @@ func (x *verifier) failed(c Check) bool {
 	return c.Warning
 }
 
-// findToken takes the token of the caller, or requests one of the ServiceAccount.
+// findToken takes the token of the caller, or requests one of the
+// ServiceAccount.
 func (x *verifier) findToken(ctx context.Context) (err error) {
 	x.claims, x.token = &jwt.Claims{}, x.Token
 	if x.Token == "" && x.Cluster != nil {
@@ -217,13 +229,15 @@ func (x *verifier) notRequested(err error) string {
 
 func (x *verifier) requestToken(ctx context.Context, lifetime time.Duration) (string, error) {
 	seconds := int64(lifetime / time.Second)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{noAudience}, ExpirationSeconds: &seconds}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{noAudience},
+		ExpirationSeconds: &seconds}}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: x.account().Namespace, Name: x.account().Name}}
 	err := x.kube.SubResource("token").Create(ctx, sa, request)
 	return request.Status.Token, err
 }
 
-// checkToken compares the issuer. Without a token of the caller, an issuer that differs by more than its spelling is a former one.
+// checkToken compares the issuer. Without a token of the caller, an issuer that
+// differs by more than its spelling is a former one.
 func (x *verifier) checkToken(ctx context.Context) {
 	x.reviewToken(ctx)
 	got, nearly := x.claims.Issuer, difference(x.claims.Issuer, x.Issuer)
@@ -233,9 +247,11 @@ func (x *verifier) checkToken(ctx context.Context) {
 	case got == x.Issuer:
 		x.passed(CheckIssuerOfToken)
 	case nearly == "" && x.Token == "":
-		x.skipped(CheckIssuerOfToken, fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
+		x.skipped(CheckIssuerOfToken,
+			fmt.Sprintf("the API server issues tokens of %q; the issuer is taken for a former or a coming one", got))
 	default:
-		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + nearly + ".", Got: got, Want: x.Issuer,
+		x.failed(Check{Name: CheckIssuerOfToken, Problem: "The token names another issuer" + nearly + ".", Got: got,
+			Want:   x.Issuer,
 			Remedy: "Publish and trust the issuer exactly as the token names it, or correct --service-account-issuer of the API server."})
 	}
 }
@@ -245,16 +261,20 @@ func (x *verifier) reviewToken(ctx context.Context) {
 	if x.Token == "" || x.kube == nil {
 		return
 	}
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: x.Token, Audiences: x.claims.Audience}}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: x.Token,
+		Audiences: x.claims.Audience}}
 	if err := x.kube.Create(ctx, review); err != nil {
 		x.skipped(CheckTokenReview, "the token could not be reviewed: "+kubeerror.Message(err, x.Token))
 		return
 	}
-	x.check(review.Status.Authenticated, Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated", Want: "authenticated",
-		Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
+	x.check(review.Status.Authenticated,
+		Check{Name: CheckTokenReview, Problem: "The API server does not accept the token.", Got: "not authenticated",
+			Want:   "authenticated",
+			Remedy: "Name its issuer with a further --service-account-issuer, and its key with a further --service-account-key-file."})
 }
 
-// checkLifetime asks for a longer token, because a key is unpublished when the longest token that it signed has expired.
+// checkLifetime asks for a longer token, because a key is unpublished when the
+// longest token that it signed has expired.
 func (x *verifier) checkLifetime(ctx context.Context) {
 	if x.kube == nil {
 		return
@@ -271,9 +291,10 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 		return
 	}
 	granted := claims.Expiry.Sub(claims.IssuedAt.Time)
-	x.check(granted <= limit, Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
-		Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
-		Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
+	x.check(granted <= limit,
+		Check{Name: CheckTokenLifetime, Problem: "The API server issues tokens that outlive their key's publication.",
+			Got: fmt.Sprintf("a token for %s", granted), Want: fmt.Sprintf("--service-account-max-token-expiration=%s", limit),
+			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 }
 
 // Failed returns the checks that failed and are no warnings.

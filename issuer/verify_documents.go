@@ -28,7 +28,8 @@ type document struct {
 	err     error
 }
 
-// difference names a difference between issuers that is easy to overlook. It is empty for others.
+// difference names a difference between issuers that is easy to overlook. It is
+// empty for others.
 func difference(a, b string) string {
 	switch {
 	case a == b:
@@ -43,7 +44,8 @@ func difference(a, b string) string {
 
 // checkURL reports whether documents can be there.
 func (x *verifier) checkURL() bool {
-	c := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH", Remedy: "Set --service-account-issuer of the API server to a public https URL."}
+	c := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH",
+		Remedy: "Set --service-account-issuer of the API server to a public https URL."}
 	if err := ValidateURL(x.Issuer); err != nil {
 		c.Problem = "T" + err.Error()[1:] + "." // a sentence
 		return x.failed(c)
@@ -68,7 +70,8 @@ func (x *verifier) checkURL() bool {
 func (x *verifier) checkDocuments(ctx context.Context) {
 	if len(x.Keys) > 0 {
 		if x.KeysIssuer != "" && x.KeysIssuer != x.Issuer {
-			x.failed(Check{Name: CheckKeysIssuer, Got: x.KeysIssuer, Want: x.Issuer, Remedy: "Set the issuer of the cloud's provider to that of the tokens.",
+			x.failed(Check{Name: CheckKeysIssuer, Got: x.KeysIssuer, Want: x.Issuer,
+				Remedy:  "Set the issuer of the cloud's provider to that of the tokens.",
 				Problem: "The cloud was given the keys for another issuer" + difference(x.KeysIssuer, x.Issuer) + "."})
 		}
 		x.checkKeys(x.Keys, "uploaded", "Upload the keys of the API server again.")
@@ -93,7 +96,8 @@ func (x *verifier) checkDocuments(ctx context.Context) {
 
 // checkAnswer checks the transfer of a document.
 func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
-	c := Check{Name: reachable, Got: d.address, Want: "an answer over https, from this address, with a certificate of a public CA",
+	c := Check{Name: reachable, Got: d.address,
+		Want:   "an answer over https, from this address, with a certificate of a public CA",
 		Remedy: "Serve the documents at that address. If only this machine cannot reach it, verify from another network."}
 	switch {
 	case errors.Is(d.err, transport.ErrInside):
@@ -104,10 +108,12 @@ func (x *verifier) checkAnswer(d document, reachable, public CheckName) bool {
 	if !x.check(d.err == nil, c) {
 		return false
 	}
-	c = Check{Name: public, StatusCode: d.Status, Got: fmt.Sprintf("HTTP %d", d.Status), Want: "HTTP 200", Remedy: "Publish the documents.",
+	c = Check{Name: public, StatusCode: d.Status, Got: fmt.Sprintf("HTTP %d", d.Status), Want: "HTTP 200",
+		Remedy:  "Publish the documents.",
 		Problem: fmt.Sprintf("The issuer answers %d: %s", d.Status, d.address)}
 	if d.Status == http.StatusUnauthorized || d.Status == http.StatusForbidden {
-		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.Status), "Let anyone read "+d.address+"."
+		c.Problem, c.Remedy = fmt.Sprintf("The issuer answers %d to anonymous requests.", d.Status), "Let anyone read "+
+			d.address+"."
 		var s struct { // of an API server's refusal
 			Kind       string `json:"kind"`
 			APIVersion string `json:"apiVersion"`
@@ -145,15 +151,18 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 	} {
 		if !list.right {
 			bad.Got = fmt.Sprintf("%q: %.100q", list.name, list.values[:min(len(list.values), 8)])
-			bad.Problem, bad.Want = "The list "+list.name+" of the discovery document is wrong.", fmt.Sprintf("%q: [%q]", list.name, list.want)
+			bad.Problem, bad.Want = "The list "+list.name+
+				" of the discovery document is wrong.", fmt.Sprintf("%q: [%q]", list.name, list.want)
 			return "", x.failed(bad)
 		}
 	}
-	bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI, strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
+	bad.Problem, bad.Got, bad.Want = "The jwks_uri of the discovery document is not a public https URL.", parsed.JWKSURI,
+		strings.TrimSuffix(x.Issuer, "/")+"/"+KeysFile
 	return parsed.JWKSURI, x.check(!refusesKeys(parsed.JWKSURI, x.Issuer), bad)
 }
 
-// header returns the token's own, which is not verified. Without a token the algorithm is RS256.
+// header returns the token's own, which is not verified. Without a token the
+// algorithm is RS256.
 func (x *verifier) header() (h struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
@@ -189,7 +198,8 @@ func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, addres
 	return get(ctx, httpClient, address)
 }
 
-// get reads a document with a client that follows no redirect and bounds answers.
+// get reads a document with a client that follows no redirect and bounds
+// answers.
 func get(ctx context.Context, httpClient *http.Client, address string) document {
 	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
 	defer cancel()
@@ -205,7 +215,8 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 		want []string
 	}{{discovery, []string{ContentType(DiscoveryFile)}}, {keys, []string{ContentType(KeysFile), "application/json"}}} {
 		if got, _, err := mime.ParseMediaType(d.Header.Get("Content-Type")); err != nil || !slices.Contains(d.want, got) {
-			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address, Got: fmt.Sprintf("%.100q", d.Header.Get("Content-Type")), Want: d.want[0],
+			x.failed(Check{Name: CheckContentType, Problem: "The content type is wrong: " + d.address,
+				Got: fmt.Sprintf("%.100q", d.Header.Get("Content-Type")), Want: d.want[0],
 				Remedy: "Set the content type of the file where it is stored."})
 			return
 		}
@@ -218,14 +229,16 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 func (x *verifier) checkKeys(content []byte, which, remedy string) {
 	set, err := parseKeySet(content)
 	if err != nil {
-		x.failed(Check{Name: CheckKeySet, Problem: "The " + which + " keys are refused: " + err.Error() + ".", Remedy: remedy})
+		x.failed(Check{Name: CheckKeySet, Problem: "The " + which + " keys are refused: " + err.Error() + ".",
+			Remedy: remedy})
 		return
 	}
 	x.passed(CheckKeySet)
 	if x.expected != nil {
 		want, foreign := kids(x.expected.lacking(nil)), set.lacking(x.expected)
-		x.check(len(x.expected.lacking(set)) == 0, Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.",
-			Remedy: remedy, Got: kids(set.lacking(nil)), Want: want})
+		x.check(len(x.expected.lacking(set)) == 0,
+			Check{Name: CheckKeysOfCluster, Problem: "The " + which + " keys lack some of the API server.",
+				Remedy: remedy, Got: kids(set.lacking(nil)), Want: want})
 		x.check(len(foreign) == 0, Check{Name: CheckForeignKeys, Warning: true, Got: kids(foreign), Want: want,
 			Problem: "The " + which + " keys hold others than the API server's. Tokens that those sign are accepted.",
 			Remedy: "Wait if these are former keys of the API server: publishing removes each after its last token. " +
@@ -236,8 +249,10 @@ func (x *verifier) checkKeys(content []byte, which, remedy string) {
 		return
 	}
 	x.checkSignature(set, which, remedy)
-	x.check(x.header().Algorithm == string(jose.RS256), Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.",
-		Got: x.header().Algorithm, Want: string(jose.RS256), Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
+	x.check(x.header().Algorithm == string(jose.RS256),
+		Check{Name: CheckAlgorithm, Warning: true, Problem: "Microsoft Entra accepts RS256 alone.",
+			Got: x.header().Algorithm, Want: string(jose.RS256),
+			Remedy: "For Azure, sign with an RSA key (kubeadm: encryptionAlgorithm RSA-2048)."})
 }
 
 func kids(ids []string) string {
@@ -252,16 +267,21 @@ func kids(ids []string) string {
 func (x *verifier) checkSignature(set keySet, which, remedy string) {
 	header := x.header()
 	i, kid := set.index(header.KeyID), fmt.Sprintf("kid %.100q", header.KeyID)
-	if !x.check(i >= 0, Check{Name: CheckSigningKey, Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.",
-		Remedy: remedy, Got: kids(set.lacking(nil)), Want: kid}) {
+	if !x.check(i >= 0,
+		Check{Name: CheckSigningKey,
+			Problem: "The " + which + " keys lack the one that signed the token, as after a rotation.",
+			Remedy:  remedy, Got: kids(set.lacking(nil)), Want: kid}) {
 		return
 	}
 	signed, err := jose.ParseSigned(x.token, []jose.SignatureAlgorithm{jose.SignatureAlgorithm(set[i].Algorithm)})
 	if err != nil {
-		x.failed(Check{Name: CheckSignature, Problem: "The token's signature is malformed, or not of the key's algorithm.", Remedy: "Use a fresh token.",
-			Got: fmt.Sprintf("alg %.20q", header.Algorithm), Want: fmt.Sprintf("alg %q", set[i].Algorithm)})
+		x.failed(Check{Name: CheckSignature, Problem: "The token's signature is malformed, or not of the key's algorithm.",
+			Remedy: "Use a fresh token.",
+			Got:    fmt.Sprintf("alg %.20q", header.Algorithm), Want: fmt.Sprintf("alg %q", set[i].Algorithm)})
 		return
 	}
 	_, err = signed.Verify(set[i].Key)
-	x.check(err == nil, Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.", Remedy: remedy, Got: kid})
+	x.check(err == nil,
+		Check{Name: CheckSignature, Problem: "The " + which + " key has the token's kid, but did not sign the token.",
+			Remedy: remedy, Got: kid})
 }

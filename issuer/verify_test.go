@@ -64,7 +64,9 @@ func newSite(t *testing.T) *site {
 
 func (s *site) token(t *testing.T) string {
 	t.Helper()
-	token, err := s.Sign(s.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}}, []string{"x"}, time.Hour))
+	token,
+		err := s.Sign(s.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}},
+		[]string{"x"}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,38 +155,58 @@ func TestVerify(t *testing.T) {
 		failed    issuer.CheckName
 		got, want string
 	}{
-		"healthy":                    {func(*site) {}, "", "", ""},
-		"no document":                {answer(discovery, 404, json, ""), issuer.CheckDiscoveryPublic, "HTTP 404", "HTTP 200"},
-		"private bucket":             {answer(discovery, 403, "application/xml", "<Error/>"), issuer.CheckDiscoveryPublic, "HTTP 403", "HTTP 200"},
-		"API server for known users": {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`), issuer.CheckDiscoveryAnonymous, "HTTP 401", "HTTP 200"},
-		"web page":                   {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscoveryDocument, "", ""},
-		"redirected document":        {redirect(discovery), issuer.CheckDiscoveryReachable, "https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
-		"redirected keys":            {redirect(keys), issuer.CheckKeysReachable, "https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
-		"oversized document":         {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckDiscoveryReachable, "", ""},
-		"oversized keys":             {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)), issuer.CheckKeysReachable, "", ""},
-		"wrong type of document":     {answerTyped(discovery, "text/plain"), issuer.CheckContentType, `"text/plain"`, json},
-		"wrong type of keys":         {answerTyped(keys, "binary/octet-stream"), issuer.CheckContentType, `"binary/octet-stream"`, jwks},
-		"keys as plain JSON":         {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
-		"foreign issuer":             {edited("issuer", "https://evil.example"), issuer.CheckDiscoveryIssuer, "https://evil.example", "https://oidc.example.com/cluster-1"},
-		"issuer in capitals": {answer(discovery, 200, json, `{"ISSUER":"https://oidc.example.com/cluster-1","JWKS_URI":"https://oidc.example.com/cluster-1/openid/v1/jwks"}`),
+		"healthy":     {func(*site) {}, "", "", ""},
+		"no document": {answer(discovery, 404, json, ""), issuer.CheckDiscoveryPublic, "HTTP 404", "HTTP 200"},
+		"private bucket": {answer(discovery, 403, "application/xml", "<Error/>"), issuer.CheckDiscoveryPublic,
+			"HTTP 403", "HTTP 200"},
+		"API server for known users": {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`),
+			issuer.CheckDiscoveryAnonymous, "HTTP 401", "HTTP 200"},
+		"web page": {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscoveryDocument, "", ""},
+		"redirected document": {redirect(discovery), issuer.CheckDiscoveryReachable,
+			"https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
+		"redirected keys": {redirect(keys), issuer.CheckKeysReachable,
+			"https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
+		"oversized document": {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)),
+			issuer.CheckDiscoveryReachable, "", ""},
+		"oversized keys": {answer(keys, 200, jwks, strings.Repeat(" ", issuer.MaxFile+1)),
+			issuer.CheckKeysReachable, "", ""},
+		"wrong type of document": {answerTyped(discovery, "text/plain"), issuer.CheckContentType, `"text/plain"`, json},
+		"wrong type of keys": {answerTyped(keys, "binary/octet-stream"), issuer.CheckContentType,
+			`"binary/octet-stream"`, jwks},
+		"keys as plain JSON": {answerTyped(keys, json+"; charset=utf-8"), "", "", ""},
+		"foreign issuer": {edited("issuer", "https://evil.example"), issuer.CheckDiscoveryIssuer,
+			"https://evil.example", "https://oidc.example.com/cluster-1"},
+		"issuer in capitals": {answer(discovery, 200, json,
+			`{"ISSUER":"https://oidc.example.com/cluster-1","JWKS_URI":"https://oidc.example.com/cluster-1/openid/v1/jwks"}`),
 			issuer.CheckDiscoveryDocument, "", ""},
 		"issuer twice, once with a long s": {edited("iſsuer", "https://evil.example"), "", "", ""},
-		"keys in capitals":                 {answer(keys, 200, jwks, strings.Replace(otherKeys(t), `"keys"`, `"KEYS"`, 1)), issuer.CheckKeySet, "", ""},
-		"issuer with a slash":              {edited("issuer", "https://oidc.example.com/cluster-1/"), issuer.CheckDiscoveryIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
-		"other response types":             {edited("response_types_supported", []string{"code"}), issuer.CheckDiscoveryDocument, "code", `["id_token"]`},
-		"key for encryption":               {keyWith(func(k *jose.JSONWebKey) { k.Use = "enc" }), issuer.CheckKeySet, "", ""},
-		"key for another algorithm":        {keyWith(func(k *jose.JSONWebKey) { k.Algorithm = "RS512" }), issuer.CheckKeySet, "", ""},
-		"more keys than AWS reads":         {answer(keys, 200, jwks, manyKeys(t)), issuer.CheckKeySet, "", ""},
-		"missing list":                     {edited("subject_types_supported", nil), issuer.CheckDiscoveryDocument, "", `"subject_types_supported": ["public"]`},
-		"keys of the API server":           {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"), issuer.CheckDiscoveryDocument, "https://10.0.0.1:6443/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys without TLS":                 {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"), issuer.CheckDiscoveryDocument, "http://oidc.example.com/cluster-1/openid/v1/jwks", "https://oidc.example.com/cluster-1/openid/v1/jwks"},
-		"keys with a password":             {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"), issuer.CheckDiscoveryDocument, "https://a:b@oidc.example.com/jwks", ""},
-		"missing keys":                     {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
-		"keys cut off":                     {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
-		"key set without keys":             {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
-		"published private key":            {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
-		"key set without signing key":      {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
-		"another key under the same ID":    {sameID, issuer.CheckSignature, "", ""},
+		"keys in capitals": {answer(keys, 200, jwks, strings.Replace(otherKeys(t), `"keys"`, `"KEYS"`, 1)),
+			issuer.CheckKeySet, "", ""},
+		"issuer with a slash": {edited("issuer", "https://oidc.example.com/cluster-1/"),
+			issuer.CheckDiscoveryIssuer, "https://oidc.example.com/cluster-1/", "https://oidc.example.com/cluster-1"},
+		"other response types": {edited("response_types_supported", []string{"code"}),
+			issuer.CheckDiscoveryDocument, "code", `["id_token"]`},
+		"key for encryption": {keyWith(func(k *jose.JSONWebKey) { k.Use = "enc" }), issuer.CheckKeySet, "", ""},
+		"key for another algorithm": {keyWith(func(k *jose.JSONWebKey) {
+			k.Algorithm = "RS512"
+		}), issuer.CheckKeySet, "", ""},
+		"more keys than AWS reads": {answer(keys, 200, jwks, manyKeys(t)), issuer.CheckKeySet, "", ""},
+		"missing list": {edited("subject_types_supported", nil), issuer.CheckDiscoveryDocument, "",
+			`"subject_types_supported": ["public"]`},
+		"keys of the API server": {edited("jwks_uri", "https://10.0.0.1:6443/openid/v1/jwks"),
+			issuer.CheckDiscoveryDocument, "https://10.0.0.1:6443/openid/v1/jwks",
+			"https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys without TLS": {edited("jwks_uri", "http://oidc.example.com/cluster-1/openid/v1/jwks"),
+			issuer.CheckDiscoveryDocument, "http://oidc.example.com/cluster-1/openid/v1/jwks",
+			"https://oidc.example.com/cluster-1/openid/v1/jwks"},
+		"keys with a password": {edited("jwks_uri", "https://a:b@oidc.example.com/jwks"),
+			issuer.CheckDiscoveryDocument, "https://a:b@oidc.example.com/jwks", ""},
+		"missing keys":                  {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
+		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
+		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
+		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
+		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
+		"another key under the same ID": {sameID, issuer.CheckSignature, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -194,7 +216,8 @@ func TestVerify(t *testing.T) {
 			if tt.failed == "" && len(failed) == 0 {
 				return
 			}
-			if len(failed) != 1 || failed[0].Name != tt.failed || !strings.Contains(failed[0].Got, tt.got) || !strings.Contains(failed[0].Want, tt.want) || failed[0].Problem == "" || failed[0].Remedy == "" {
+			if len(failed) != 1 || failed[0].Name != tt.failed || !strings.Contains(failed[0].Got, tt.got) ||
+				!strings.Contains(failed[0].Want, tt.want) || failed[0].Problem == "" || failed[0].Remedy == "" {
 				t.Errorf("failed: %+v\nwanted: %q, got %q, want %q", failed, tt.failed, tt.got, tt.want)
 			}
 		})
@@ -320,7 +343,8 @@ func TestVerifyUploadedKeys(t *testing.T) {
 	asked := 0
 	s.change = func(http.ResponseWriter, *http.Request) bool { asked++; return false }
 	checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: []byte(otherKeys(t))}))
-	if len(checks) != 1 || checks[0].Name != issuer.CheckSigningKey || !strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
+	if len(checks) != 1 || checks[0].Name != issuer.CheckSigningKey ||
+		!strings.Contains(checks[0].Problem, "uploaded keys lack the one") || asked != 0 {
 		t.Errorf("%d requests, %+v", asked, checks)
 	}
 }
@@ -337,9 +361,11 @@ func TestVerifyComparesKeysWithTheCluster(t *testing.T) {
 		shown []jose.JSONWebKey
 		want  []issuer.CheckName
 	}{
-		"same keys":          {published.Keys, nil},
-		"another by that ID": {[]jose.JSONWebKey{other}, []issuer.CheckName{issuer.CheckKeysOfCluster, issuer.CheckForeignKeys}},
-		"one more":           {append(slices.Clone(published.Keys), es256(t, "more")), []issuer.CheckName{issuer.CheckKeysOfCluster}},
+		"same keys": {published.Keys, nil},
+		"another by that ID": {[]jose.JSONWebKey{other},
+			[]issuer.CheckName{issuer.CheckKeysOfCluster, issuer.CheckForeignKeys}},
+		"one more": {append(slices.Clone(published.Keys), es256(t, "more")),
+			[]issuer.CheckName{issuer.CheckKeysOfCluster}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failed []issuer.CheckName
@@ -355,13 +381,16 @@ func TestVerifyComparesKeysWithTheCluster(t *testing.T) {
 	}
 }
 
-// A cloud that was given keys looks the issuer up by the name that it was given with them.
+// A cloud that was given keys looks the issuer up by the name that it was given
+// with them.
 func TestVerifyIssuerOfUploadedKeys(t *testing.T) {
 	s := newSite(t)
-	for given, failed := range map[string]int{s.URL(): 0, "": 0, s.URL() + "/": 1, "https://oidc.example.com/cluster-2": 1} {
+	for given, failed := range map[string]int{s.URL(): 0, "": 0, s.URL() + "/": 1,
+		"https://oidc.example.com/cluster-2": 1} {
 		t.Run(given, func(t *testing.T) {
 			checks := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), Keys: s.keys(t), KeysIssuer: given}))
-			if len(checks) != failed || failed > 0 && (checks[0].Name != issuer.CheckKeysIssuer || checks[0].Got != given || checks[0].Want != s.URL()) {
+			if len(checks) != failed ||
+				failed > 0 && (checks[0].Name != issuer.CheckKeysIssuer || checks[0].Got != given || checks[0].Want != s.URL()) {
 				t.Errorf("%+v", checks)
 			}
 		})
@@ -370,7 +399,8 @@ func TestVerifyIssuerOfUploadedKeys(t *testing.T) {
 
 // AWS accepts no issuer with a port.
 func TestVerifyWarnsOfAPort(t *testing.T) {
-	for address, warns := range map[string]bool{"https://oidc.example.com:8443/c": true, "https://oidc.example.com/c": false} {
+	for address, warns := range map[string]bool{"https://oidc.example.com:8443/c": true,
+		"https://oidc.example.com/c": false} {
 		t.Run(address, func(t *testing.T) {
 			s := newSite(t)
 			warned := false
@@ -400,27 +430,33 @@ func TestVerifyBoundsForeignText(t *testing.T) {
 			spoil(s)
 			checks := s.verify(t, issuer.Verification{Token: s.token(t)})
 			content, err := json.Marshal(checks)
-			if err != nil || len(issuer.Failed(checks)) == 0 || len(content) > 8000 || strings.ContainsAny(string(content), "\u202e") || strings.Contains(string(content), `\u001b`) {
+			if err != nil || len(issuer.Failed(checks)) == 0 || len(content) > 8000 ||
+				strings.ContainsAny(string(content), "\u202e") || strings.Contains(string(content), `\u001b`) {
 				t.Errorf("%d bytes, %v: %.1000s", len(content), err, content)
 			}
 		})
 	}
 }
 
-// A document may lead to the keys of another host, but not into the own network, whatever its name resolves to.
+// A document may lead to the keys of another host, but not into the own
+// network, whatever its name resolves to.
 func TestVerifyReadsNoKeysOfTheOwnNetwork(t *testing.T) {
 	asked := 0
 	testenv.Alias(t, func(http.ResponseWriter, *http.Request) { asked++ })
 	for name, wrap := range map[string]func(next http.RoundTripper) http.RoundTripper{
 		"own transport":        func(next http.RoundTripper) http.RoundTripper { return next },
 		"transport that wraps": func(next http.RoundTripper) http.RoundTripper { return roundTripper(next.RoundTrip) },
-		"own dialer of TLS":    func(next http.RoundTripper) http.RoundTripper { return &http.Transport{DialTLSContext: dialTLS(next)} },
+		"own dialer of TLS": func(next http.RoundTripper) http.RoundTripper {
+			return &http.Transport{DialTLSContext: dialTLS(next)}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			edited("jwks_uri", "https://alias.example.net/jwks")(s)
-			failed := issuer.Failed(s.verify(t, issuer.Verification{Token: s.token(t), HTTPClient: &http.Client{Transport: wrap(s.client.Transport)}}))
-			if len(failed) != 1 || failed[0].Name != issuer.CheckKeysReachable || !strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
+			failed := issuer.Failed(
+				s.verify(t, issuer.Verification{Token: s.token(t), HTTPClient: &http.Client{Transport: wrap(s.client.Transport)}}))
+			if len(failed) != 1 || failed[0].Name != issuer.CheckKeysReachable ||
+				!strings.Contains(failed[0].Problem, "an address of this network") || asked != 0 {
 				t.Errorf("%d requests, %+v", asked, failed)
 			}
 		})
@@ -453,14 +489,16 @@ func TestVerifyWaitsFiveSecondsForASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		failed := issuer.Failed(s.verify(t, issuer.Verification{Token: token, HTTPClient: &http.Client{Transport: silent{}}}))
-		if len(failed) != 1 || failed[0].Name != issuer.CheckDiscoveryReachable || !strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
+		if len(failed) != 1 || failed[0].Name != issuer.CheckDiscoveryReachable ||
+			!strings.Contains(failed[0].Problem, "timed out") || time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %+v", time.Since(start), failed)
 		}
 	})
 }
 
 func TestVerifyNeedsAnIssuer(t *testing.T) {
-	if checks, err := issuer.Verify(t.Context(), issuer.Verification{}); err == nil || !strings.Contains(err.Error(), "name the issuer") {
+	if checks, err := issuer.Verify(t.Context(), issuer.Verification{}); err == nil ||
+		!strings.Contains(err.Error(), "name the issuer") {
 		t.Errorf("%+v, %v", checks, err)
 	}
 }

@@ -28,11 +28,14 @@ const (
 
 // Options holds what [Open] can do without.
 type Options struct {
-	// Prefix stands before the names of the files. It is the path of the issuer's URL.
+	// Prefix stands before the names of the files. It is the path of the
+	// issuer's URL.
 	Prefix string
-	// Credential signs in. Nil: azidentity.NewDefaultAzureCredential, which reads the environment.
+	// Credential signs in. Nil: azidentity.NewDefaultAzureCredential, which
+	// reads the environment.
 	Credential azcore.TokenCredential
-	// HTTPClient sends the requests to the container. Nil: one with the proxies of the environment.
+	// HTTPClient sends the requests to the container. Nil: one with the proxies
+	// of the environment.
 	HTTPClient *http.Client
 }
 
@@ -74,7 +77,8 @@ func Open(account, container string, opts Options) (*Store, error) {
 		base: url.URL{Scheme: "https", Host: host, Path: "/" + container + "/" + prefix}}, nil
 }
 
-// hostOf accepts the hosts of Microsoft's clouds only: others would get a token for all accounts of the identity.
+// hostOf accepts the hosts of Microsoft's clouds only: others would get a token
+// for all accounts of the identity.
 func hostOf(account string) (string, error) {
 	name, domain, whole := strings.Cut(account, ".")
 	if accountName.MatchString(name) {
@@ -84,7 +88,9 @@ func hostOf(account string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("azblob: %.200q is neither the name of a storage account nor its host, <name>.blob.core.windows.net", account)
+	return "",
+		fmt.Errorf("azblob: %.200q is neither the name of a storage account nor its host, <name>.blob.core.windows.net",
+			account)
 }
 
 // Read implements [issuer.Store].
@@ -104,7 +110,8 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 
 // Write implements [issuer.Store].
 func (s *Store) Write(ctx context.Context, path string, content []byte, version string) error {
-	header := http.Header{"X-Ms-Blob-Type": {"BlockBlob"}, "X-Ms-Blob-Content-Type": {issuer.ContentType(path)}, "X-Ms-Blob-Cache-Control": {object.CacheControl}}
+	header := http.Header{"X-Ms-Blob-Type": {"BlockBlob"}, "X-Ms-Blob-Content-Type": {issuer.ContentType(path)},
+		"X-Ms-Blob-Cache-Control": {object.CacheControl}}
 	if version == "" {
 		header.Set("If-None-Match", "*")
 	} else {
@@ -118,11 +125,14 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 }
 
 // send returns an error for every answer that is no success.
-func (s *Store) send(ctx context.Context, method, path string, content []byte, header http.Header) (transport.Answer, error) {
+func (s *Store) send(ctx context.Context, method, path string, content []byte,
+	header http.Header) (transport.Answer, error) {
 	u := s.base
 	u.Path += path
-	operation := fmt.Sprintf("%s %q", map[string]string{http.MethodGet: "read", http.MethodPut: "write"}[method], u.Host+u.Path)
-	token, err := s.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{azurename.StorageAudience + "/.default"}})
+	operation := fmt.Sprintf("%s %q", map[string]string{http.MethodGet: "read", http.MethodPut: "write"}[method],
+		u.Host+u.Path)
+	token, err := s.credential.GetToken(ctx,
+		policy.TokenRequestOptions{Scopes: []string{azurename.StorageAudience + "/.default"}})
 	if err != nil {
 		return transport.Answer{}, signIn(operation, err)
 	}
@@ -145,7 +155,8 @@ func (s *Store) send(ctx context.Context, method, path string, content []byte, h
 }
 
 func signIn(operation string, err error) error {
-	e := self.Unavailable(operation, "give this process an Azure identity, such as that of \"az login\" or Microsoft Entra Workload ID",
+	e := self.Unavailable(operation,
+		"give this process an Azure identity, such as that of \"az login\" or Microsoft Entra Workload ID",
 		"%s", provider.Redact(err.Error()))
 	e.Err = err
 	return e
@@ -157,11 +168,14 @@ const errorCode = "x-ms-error-code"
 var refusals = object.Refusals{
 	"ContainerNotFound": {provider.ErrMisconfigured,
 		"create the container; \"az storage blob service-properties update --static-website\" creates $web"},
-	"AuthorizationPermissionMismatch": {provider.ErrDenied, "assign the role Storage Blob Data Contributor on the container"},
-	"AuthorizationFailure":            {provider.ErrDenied, "let this network through the firewall of the storage account"},
-	"InvalidAuthenticationInfo":       {provider.ErrDenied, "check that the identity belongs to the tenant of the storage account"},
-	"LeaseIdMissing":                  {provider.ErrMisconfigured, "break the lease of the blob"},
-	"ServerBusy":                      {provider.ErrThrottled, ""},
+	"AuthorizationPermissionMismatch": {provider.ErrDenied,
+		"assign the role Storage Blob Data Contributor on the container"},
+	"AuthorizationFailure": {provider.ErrDenied,
+		"let this network through the firewall of the storage account"},
+	"InvalidAuthenticationInfo": {provider.ErrDenied,
+		"check that the identity belongs to the tenant of the storage account"},
+	"LeaseIdMissing": {provider.ErrMisconfigured, "break the lease of the blob"},
+	"ServerBusy":     {provider.ErrThrottled, ""},
 }
 
 func refused(operation string, answer transport.Answer, token string) error {

@@ -45,7 +45,9 @@ func newEnvironment(t *testing.T) *environment {
 func (w *environment) credential(t *testing.T, secret string) azcore.TokenCredential {
 	t.Helper()
 	c, err := azidentity.NewClientSecretCredential(tenant, clientID, secret, &azidentity.ClientSecretCredentialOptions{
-		ClientOptions: azcore.ClientOptions{Transport: w.cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}, DisableInstanceDiscovery: true})
+		ClientOptions: azcore.ClientOptions{Transport: w.cloud.Client(),
+			Retry: policy.RetryOptions{MaxRetries: -1}},
+		DisableInstanceDiscovery: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +87,18 @@ func TestRefusals(t *testing.T) {
 			w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: tenant})
 		}, provider.ErrDenied, []string{"AuthorizationPermissionMismatch", "Storage Blob Data Contributor"}},
 		"account of another tenant": {func(_ *testing.T, w *environment) {
-			w.cloud.Azure().SetContainer(account, "$web", cloudtest.AzureContainer{Tenant: "99999999-2222-4333-8444-555555555555", Writers: []string{clientID}})
+			w.cloud.Azure().SetContainer(account, "$web",
+				cloudtest.AzureContainer{Tenant: "99999999-2222-4333-8444-555555555555", Writers: []string{clientID}})
 		}, provider.ErrDenied, []string{"InvalidAuthenticationInfo", "tenant of the storage account"}},
 		"wrong secret": {func(t *testing.T, w *environment) { w.opts.Credential = w.credential(t, "wrong-"+secret) },
 			provider.ErrUnavailable, []string{"give this process an Azure identity"}},
 		"no such container": {func(_ *testing.T, w *environment) {
-			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 404, Code: "ContainerNotFound", Message: "The specified container does not exist."})
+			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 404, Code: "ContainerNotFound",
+				Message: "The specified container does not exist."})
 		}, provider.ErrMisconfigured, []string{"create the container"}},
 		"leased blob": {func(_ *testing.T, w *environment) {
-			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 412, Code: "LeaseIdMissing", Message: "There is currently a lease on the blob."})
+			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Status: 412, Code: "LeaseIdMissing",
+				Message: "There is currently a lease on the blob."})
 		}, provider.ErrMisconfigured, []string{"break the lease"}},
 		"redirect": {func(_ *testing.T, w *environment) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "blob", Redirect: "https://attacker.example/"})
@@ -108,7 +113,8 @@ func TestRefusals(t *testing.T) {
 			_, _, readErr := w.open(t).Read(t.Context(), issuer.KeysFile)
 			for _, err := range []error{readErr, w.open(t).Write(t.Context(), issuer.KeysFile, []byte("{}"), "")} {
 				testenv.CheckError(t, err, tc.reason, tc.want...)
-				if errors.Is(err, issuer.ErrNotExist) || errors.Is(err, issuer.ErrChanged) || strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "\n") {
+				if errors.Is(err, issuer.ErrNotExist) || errors.Is(err, issuer.ErrChanged) ||
+					strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "\n") {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -162,11 +168,12 @@ func TestBadAnswers(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	for name, tc := range map[string]struct{ account, container, prefix, want string }{
-		"name":                    {"myaccount", "$web", "", ""},
-		"another container":       {"myaccount", "oidc-documents", "a/b", ""},
-		"host":                    {host, "$web", "", ""},
-		"host of another cloud":   {"myaccount.blob.core.usgovcloudapi.net", "$web", "", ""},
-		"look-alike":              {"myaccount.blob.core.windows.net.example", "$web", "", "neither the name of a storage account"},
+		"name":                  {"myaccount", "$web", "", ""},
+		"another container":     {"myaccount", "oidc-documents", "a/b", ""},
+		"host":                  {host, "$web", "", ""},
+		"host of another cloud": {"myaccount.blob.core.usgovcloudapi.net", "$web", "", ""},
+		"look-alike": {"myaccount.blob.core.windows.net.example", "$web", "",
+			"neither the name of a storage account"},
 		"a host outside Azure":    {"blob.example", "$web", "", "neither the name of a storage account"},
 		"port":                    {host + ":8443", "$web", "", "neither the name of a storage account"},
 		"user":                    {"me@" + host, "$web", "", "neither the name of a storage account"},

@@ -25,8 +25,9 @@ func Example() {
 	cloud.Azure().SetClientSecret(tenant, clientID, secret)
 	cloud.Azure().SetContainer("myaccount", "$web",
 		cloudtest.AzureContainer{Tenant: tenant, Writers: []string{clientID}})
-	credential, err := azidentity.NewClientSecretCredential(tenant, clientID, secret, &azidentity.ClientSecretCredentialOptions{
-		ClientOptions: azcore.ClientOptions{Transport: cloud.Client()}, DisableInstanceDiscovery: true})
+	credential, err := azidentity.NewClientSecretCredential(tenant, clientID, secret,
+		&azidentity.ClientSecretCredentialOptions{
+			ClientOptions: azcore.ClientOptions{Transport: cloud.Client()}, DisableInstanceDiscovery: true})
 	if err != nil {
 		fmt.Println(err)
 		return

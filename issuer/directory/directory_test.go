@@ -59,7 +59,8 @@ func TestLargeFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), large, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := store.Read(t.Context(), "file"); !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), "1048576") {
+	if _, _, err := store.Read(t.Context(), "file"); !errors.Is(err, provider.ErrMisconfigured) ||
+		!strings.Contains(err.Error(), "1048576") {
 		t.Errorf("it was read: %v", err)
 	}
 }
@@ -127,8 +128,8 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, prepare := range map[string]func(dir string) error{
 		"a symbolic link to a file outside": func(dir string) error {
-			return errors.Join(os.Mkdir(filepath.Join(dir, "openid"), 0o700), os.Mkdir(filepath.Join(dir, "openid", "v1"), 0o700),
-				os.Symlink(outside, filepath.Join(dir, issuer.KeysFile)))
+			return errors.Join(os.Mkdir(filepath.Join(dir, "openid"), 0o700),
+				os.Mkdir(filepath.Join(dir, "openid", "v1"), 0o700), os.Symlink(outside, filepath.Join(dir, issuer.KeysFile)))
 		},
 		"a symbolic link to a folder outside": func(dir string) error {
 			return os.Symlink(filepath.Dir(outside), filepath.Join(dir, "openid"))
@@ -158,7 +159,8 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	t.Run("a file in place of the directory", func(t *testing.T) {
-		if _, err := directory.Open(outside); !errors.Is(err, provider.ErrMisconfigured) || !strings.Contains(err.Error(), outside) {
+		if _, err := directory.Open(outside); !errors.Is(err, provider.ErrMisconfigured) ||
+			!strings.Contains(err.Error(), outside) {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -39,7 +39,8 @@ func TestALockedDirectoryIsGivenUp(t *testing.T) {
 	_, version := mustRead(t, open(t, dir), "file")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := open(t, dir).Write(ctx, "file", []byte("two"), version); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, provider.ErrUnavailable) {
+	if err := open(t, dir).Write(ctx, "file", []byte("two"), version); !errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(err, provider.ErrUnavailable) {
 		t.Errorf("error %v", err)
 	}
 }

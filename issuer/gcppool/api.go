@@ -76,7 +76,8 @@ func (s *Store) upload(ctx context.Context, operation string, keys []byte) error
 		}
 	}
 	if op.Error != nil {
-		return self.Unavailable(operation, "", "the upload failed: %s (code %d)", provider.Redact(op.Error.Message), op.Error.Code)
+		return self.Unavailable(operation, "", "the upload failed: %s (code %d)", provider.Redact(op.Error.Message),
+			op.Error.Code)
 	}
 	return nil
 }
@@ -86,7 +87,8 @@ func (s *Store) call(ctx context.Context, operation, method, target string, body
 	if err != nil {
 		return err
 	}
-	answer, err := transport.JSONRequest{Method: method, URL: apiRoot + target, Bearer: token, Body: body}.Send(ctx, s.client)
+	answer, err := transport.JSONRequest{Method: method, URL: apiRoot + target, Bearer: token, Body: body}.Send(ctx,
+		s.client)
 	switch {
 	case err != nil:
 		return self.Unanswered(operation, err, token)
@@ -117,8 +119,9 @@ func (s *Store) token(ctx context.Context, operation string) (string, error) {
 }
 
 var refusals = object.Refusals{
-	"NOT_FOUND":          {provider.ErrMisconfigured, "create the provider, or correct its name"},
-	"PERMISSION_DENIED":  {provider.ErrDenied, "grant roles/iam.workloadIdentityPoolAdmin on the project, and enable the IAM API there"},
+	"NOT_FOUND": {provider.ErrMisconfigured, "create the provider, or correct its name"},
+	"PERMISSION_DENIED": {provider.ErrDenied,
+		"grant roles/iam.workloadIdentityPoolAdmin on the project, and enable the IAM API there"},
 	"UNAUTHENTICATED":    {provider.ErrDenied, "check the application default credentials"},
 	"INVALID_ARGUMENT":   {provider.ErrMisconfigured, ""},
 	"RESOURCE_EXHAUSTED": {provider.ErrThrottled, ""},

@@ -25,9 +25,11 @@ const (
 
 // Options holds what [Open] can do without.
 type Options struct {
-	// TokenSource signs in, with the scope cloud-platform. Nil: application default credentials.
+	// TokenSource signs in, with the scope cloud-platform. Nil: application
+	// default credentials.
 	TokenSource oauth2.TokenSource
-	// HTTPClient sends the requests to Google. Nil: one with the proxies of the environment.
+	// HTTPClient sends the requests to Google. Nil: one with the proxies of the
+	// environment.
 	HTTPClient *http.Client
 }
 
@@ -53,7 +55,8 @@ func Open(name string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("gcppool: %.200q is not the name of a provider, "+
 			"projects/<number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>: %w", name, err)
 	}
-	s := &Store{name: provider.Name, client: new(transport.Pool).For(opts.HTTPClient, nil), source: opts.TokenSource, kept: map[string]string{},
+	s := &Store{name: provider.Name, client: new(transport.Pool).For(opts.HTTPClient, nil), source: opts.TokenSource,
+		kept:    map[string]string{},
 		options: []auth.Option{auth.WithAllowShellOut()}}
 	if opts.HTTPClient != nil {
 		s.options = append(s.options, auth.WithHTTPClient(opts.HTTPClient))

@@ -35,14 +35,16 @@ type environment struct {
 	opts   gcppool.Options
 }
 
-// newEnvironment reaches the cloud in memory, so that tests can use the clock of synctest.
+// newEnvironment reaches the cloud in memory, so that tests can use the clock
+// of synctest.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	w := &environment{cloud: testenv.Cloud(t)}
 	w.set(cloudtest.WorkloadIdentityProvider{})
 	w.token = w.cloud.GCP().IssueAccessToken(email)
 	w.client = &http.Client{Transport: inMemory{w.cloud.Handler()}}
-	w.opts = gcppool.Options{TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: w.token}), HTTPClient: w.client}
+	w.opts = gcppool.Options{TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: w.token}),
+		HTTPClient: w.client}
 	return w
 }
 
@@ -197,7 +199,8 @@ func TestRefusals(t *testing.T) {
 			w.opts.TokenSource = oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "expired-" + w.token})
 		}, provider.ErrDenied, []string{"UNAUTHENTICATED", "check the application default credentials"}},
 		"token source that fails": {func(w *environment) {
-			w.opts.TokenSource = failingSource{&oauth2.RetrieveError{Response: &http.Response{StatusCode: 400}, Body: []byte(w.token), ErrorCode: "invalid_grant"}}
+			w.opts.TokenSource = failingSource{&oauth2.RetrieveError{Response: &http.Response{StatusCode: 400},
+				Body: []byte(w.token), ErrorCode: "invalid_grant"}}
 		}, provider.ErrUnavailable, []string{`no access token: the token service answers with HTTP 400, "invalid_grant"`}},
 		"redirect": {func(w *environment) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Redirect: "https://attacker.example/"})
@@ -206,10 +209,14 @@ func TestRefusals(t *testing.T) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Status: 400, Message: "bad token " + w.token})
 		}, provider.ErrMisconfigured, []string{"INVALID_ARGUMENT"}},
 		"an answer of a proxy": {func(w *environment) {
-			w.cloud.Handle("iam.googleapis.com", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, w.token, http.StatusForbidden) }))
+			w.cloud.Handle("iam.googleapis.com", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				http.Error(rw, w.token, http.StatusForbidden)
+			}))
 		}, provider.ErrUnavailable, []string{"not one of Google"}},
 		"oversized answer": {func(w *environment) {
-			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Rewrite: func([]byte) []byte { return make([]byte, issuer.MaxFile+1) }})
+			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Rewrite: func([]byte) []byte {
+				return make([]byte, issuer.MaxFile+1)
+			}})
 		}, provider.ErrUnavailable, []string{"larger than 1048576 bytes"}},
 		"half an answer": {func(w *environment) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "gcp-iam", Rewrite: func(b []byte) []byte { return b[:len(b)/2] }})
@@ -222,7 +229,8 @@ func TestRefusals(t *testing.T) {
 				_, _, readErr := w.open(t).Read(t.Context(), issuer.KeysFile)
 				for _, err := range []error{readErr, w.open(t).Write(t.Context(), issuer.KeysFile, []byte(keyA), "")} {
 					testenv.CheckError(t, err, tc.reason, tc.want...)
-					if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.token) || strings.Contains(err.Error(), "\n") {
+					if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.token) ||
+						strings.Contains(err.Error(), "\n") {
 						t.Errorf("got %v", err)
 					}
 				}
@@ -240,7 +248,8 @@ func TestApplicationDefaultCredentials(t *testing.T) {
 	file := t.TempDir() + "/adc.json"
 	writeFile(t, file, w.cloud.GCP().AddUser("person@example.com"))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-	w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{Issuer: cluster, Admins: []string{"user:person@example.com"}})
+	w.cloud.GCP().SetWorkloadIdentityProvider(name,
+		cloudtest.WorkloadIdentityProvider{Issuer: cluster, Admins: []string{"user:person@example.com"}})
 	store, err := gcppool.Open("//iam.googleapis.com/"+name, gcppool.Options{HTTPClient: w.cloud.Client()})
 	if err != nil {
 		t.Fatal(err)
@@ -251,11 +260,14 @@ func TestApplicationDefaultCredentials(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	for _, bad := range []string{"", "projects/my-project/locations/global/workloadIdentityPools/my-pool/providers/my-cluster",
-		"projects/1/locations/global/workloadIdentityPools/my-pool", name + "/operations/x", name + "?a=b", "https://iam.example/" + name,
+	for _, bad := range []string{"",
+		"projects/my-project/locations/global/workloadIdentityPools/my-pool/providers/my-cluster",
+		"projects/1/locations/global/workloadIdentityPools/my-pool", name + "/operations/x", name + "?a=b",
+		"https://iam.example/" + name,
 		strings.Replace(name, "my-pool", "../my-pool", 1)} {
 		t.Run(bad, func(t *testing.T) {
-			if _, err := gcppool.Open(bad, gcppool.Options{}); err == nil || !strings.Contains(err.Error(), "is not the name of a provider") {
+			if _, err := gcppool.Open(bad, gcppool.Options{}); err == nil ||
+				!strings.Contains(err.Error(), "is not the name of a provider") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -33,16 +33,19 @@ const self = provider.Name("s3")
 // SDKs: variables, shared configuration files, roles of ServiceAccounts, EKS
 // Pod Identity, roles of machines.
 type Options struct {
-	// Prefix stands before the names of the files. It is the path of the issuer's URL.
+	// Prefix stands before the names of the files. It is the path of the
+	// issuer's URL.
 	Prefix string
 	// Region is the bucket's region. Empty: that of the environment.
 	Region string
-	// Endpoint is the https URL of a compatible service. Its paths begin with the bucket. Plain http is allowed on the
-	// loopback interface. Empty: that of the environment, else S3. The first Write proves by an object of its own,
-	// .workloadid/probe, that the service heeds conditions.
+	// Endpoint is the https URL of a compatible service. Its paths begin with
+	// the bucket. Plain http is allowed on the loopback interface. Empty: that
+	// of the environment, else S3. The first Write proves by an object of its
+	// own, .workloadid/probe, that the service heeds conditions.
 	Endpoint string
-	// Owner is the account that owns the bucket. S3 refuses requests for a bucket of another account. Set it: names of buckets are
-	// global, so another account can create a bucket of this name after it was deleted.
+	// Owner is the account that owns the bucket. S3 refuses requests for a
+	// bucket of another account. Set it: names of buckets are global, so
+	// another account can create a bucket of this name after it was deleted.
 	Owner string
 	// Credentials sign the requests. Nil: those of the environment.
 	Credentials aws.CredentialsProvider
@@ -81,7 +84,8 @@ func Open(ctx context.Context, bucket string, opts Options) (*Store, error) {
 	}
 	environment, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)", "%s", transport.Message(err))
+		return nil, self.Misconfigured("correct the shared configuration (AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE)",
+			"%s", transport.Message(err))
 	}
 	s := &Store{client: s3.NewFromConfig(environment, opts.configure), bucket: bucket, prefix: prefix}
 	if opts.Owner != "" {
@@ -108,7 +112,8 @@ func checkEndpoint(endpoint string) error {
 	return err
 }
 
-// configure keeps the requests to what compatible services know: no checksums of the SDK, and paths that begin with the bucket.
+// configure keeps the requests to what compatible services know: no checksums
+// of the SDK, and paths that begin with the bucket.
 func (o Options) configure(s *s3.Options) {
 	if o.Endpoint != "" {
 		s.BaseEndpoint = &o.Endpoint
@@ -124,7 +129,8 @@ func (o Options) configure(s *s3.Options) {
 		}
 	}
 	guarded := transport.Guard(client)
-	// The SDK tries other failures again. A redirect is an answer, and names the region of the bucket.
+	// The SDK tries other failures again. A redirect is an answer, and names
+	// the region of the bucket.
 	guarded.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.HTTPClient = guarded
 }
@@ -159,8 +165,8 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	return s.write(ctx, path, content, version)
 }
 
-// prove writes under conditions that do not hold. A service that ignores them would let publishers undo the removal of
-// a key.
+// prove writes under conditions that do not hold. A service that ignores them
+// would let publishers undo the removal of a key.
 func (s *Store) prove(ctx context.Context) error {
 	const probe = ".workloadid/probe"
 	if s.client.Options().BaseEndpoint == nil || s.proven.Load() {
@@ -196,8 +202,9 @@ func (s *Store) write(ctx context.Context, path string, content []byte, version 
 	return err
 }
 
-// send explains the errors of a request, by status and code, without secrets and bodies. It keeps failures of other services, such as STS,
-// apart from those of S3. The SDK caches credentials.
+// send explains the errors of a request, by status and code, without secrets
+// and bodies. It keeps failures of other services, such as STS, apart from
+// those of S3. The SDK caches credentials.
 func (s *Store) send(ctx context.Context, verb, key string, request func() error) error {
 	operation := fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
 	c, err := s.client.Options().Credentials.Retrieve(ctx)
@@ -206,7 +213,8 @@ func (s *Store) send(ctx context.Context, verb, key string, request func() error
 		e := failed(operation, err)
 		e.Remedy = "give this process AWS credentials, such as AWS_PROFILE or a role for its ServiceAccount"
 		if errors.As(err, &program) {
-			e.Err, e.Message = nil, "the program of credential_process failed, or printed no credentials" // the text may hold its output
+			// the text may hold its output
+			e.Err, e.Message = nil, "the program of credential_process failed, or printed no credentials"
 		}
 		return e
 	}

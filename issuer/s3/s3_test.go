@@ -93,7 +93,8 @@ func TestCompatibleService(t *testing.T) {
 	}
 }
 
-// A service that ignores conditions lets one publisher undo the removal of a key that another one has recorded.
+// A service that ignores conditions lets one publisher undo the removal of a
+// key that another one has recorded.
 func TestServiceThatIgnoresConditions(t *testing.T) {
 	for name, tc := range map[string]struct{ match, noneMatch, refused bool }{
 		"ignores both":          {false, false, true},
@@ -102,7 +103,8 @@ func TestServiceThatIgnoresConditions(t *testing.T) {
 		"ignores none":          {true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			service := &looseService{match: tc.match, noneMatch: tc.noneMatch, files: map[string]string{"/my-oidc/cluster-1/" + issuer.RecordFile: "removal"}}
+			service := &looseService{match: tc.match, noneMatch: tc.noneMatch,
+				files: map[string]string{"/my-oidc/cluster-1/" + issuer.RecordFile: "removal"}}
 			server := httptest.NewServer(service)
 			t.Cleanup(server.Close)
 			w := newEnvironment(t, cloudtest.S3Bucket{})
@@ -116,7 +118,8 @@ func TestServiceThatIgnoresConditions(t *testing.T) {
 				return
 			}
 			for range 2 {
-				testenv.CheckError(t, store.Write(t.Context(), issuer.RecordFile, []byte("x"), `"stale"`), provider.ErrMisconfigured, "use a service with conditional writes")
+				testenv.CheckError(t, store.Write(t.Context(), issuer.RecordFile, []byte("x"), `"stale"`),
+					provider.ErrMisconfigured, "use a service with conditional writes")
 			}
 			if got := service.files["/my-oidc/cluster-1/"+issuer.RecordFile]; got != "removal" {
 				t.Errorf("the record is %q", got)
@@ -135,7 +138,8 @@ func (w *withoutRecord) Write(ctx context.Context, path string, content []byte, 
 	return w.Store.Write(ctx, path, content, version)
 }
 
-// looseService is a compatible service that knows some conditions. An ETag is the content.
+// looseService is a compatible service that knows some conditions. An ETag is
+// the content.
 type looseService struct {
 	match, noneMatch bool
 	mu               sync.Mutex
@@ -201,11 +205,13 @@ func TestRefusals(t *testing.T) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "s3", Status: 501, Code: "NotImplemented", Message: "no"})
 		}, reason: provider.ErrMisconfigured, want: []string{"use a service with conditional writes"}},
 		"no credentials": {set: func(w *environment) { w.opts.Credentials = nil },
-			reason: provider.ErrUnavailable, want: []string{`read "s3://my-oidc/cluster-1/openid/v1/jwks"`, "give this process AWS credentials"}},
+			reason: provider.ErrUnavailable,
+			want:   []string{`read "s3://my-oidc/cluster-1/openid/v1/jwks"`, "give this process AWS credentials"}},
 		"no role to assume": {set: func(w *environment) {
 			client := sts.New(sts.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: w.opts.Credentials})
 			w.opts.Credentials = stscreds.NewAssumeRoleProvider(client, "arn:aws:iam::"+account+":role/missing")
-		}, reason: provider.ErrUnavailable, want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
+		}, reason: provider.ErrUnavailable,
+			want: []string{"not authorized to perform: sts:AssumeRole", "give this process AWS credentials"}},
 		"a secret in the answer": {set: func(w *environment) {
 			w.cloud.AddFault(cloudtest.Fault{Service: "s3", Status: 400, Code: "Bad", Message: "not a good secret: " + w.secret})
 		}, reason: provider.ErrUnavailable},
@@ -217,7 +223,8 @@ func TestRefusals(t *testing.T) {
 			}
 			_, _, err := w.open(t).Read(t.Context(), issuer.KeysFile)
 			testenv.CheckError(t, err, tc.reason, tc.want...)
-			if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.secret) || strings.Contains(err.Error(), "\n") {
+			if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.secret) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -286,9 +293,10 @@ func TestOpenRefuses(t *testing.T) {
 		"plain http":            {bucket, s3.Options{Region: region, Endpoint: "http://minio.example"}, "https://"},
 		"loopback look-alike":   {bucket, s3.Options{Region: region, Endpoint: "http://127.0.0.1.example"}, "https://"},
 		"loopback as a user":    {bucket, s3.Options{Region: region, Endpoint: "http://127.0.0.1@minio.example"}, "https://"},
-		"a password":            {bucket, s3.Options{Region: region, Endpoint: "https://me:secret@minio.example"}, "user name"},
-		"a path":                {bucket, s3.Options{Region: region, Endpoint: "https://minio.example/s3"}, "holds a path"},
-		"no region":             {bucket, s3.Options{}, "set AWS_REGION"},
+		"a password": {bucket, s3.Options{Region: region, Endpoint: "https://me:secret@minio.example"},
+			"user name"},
+		"a path":    {bucket, s3.Options{Region: region, Endpoint: "https://minio.example/s3"}, "holds a path"},
+		"no region": {bucket, s3.Options{}, "set AWS_REGION"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			newEnvironment(t, cloudtest.S3Bucket{})
@@ -305,11 +313,14 @@ func TestEnvironmentOfTheProcess(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config, profile, endpoint, want string
 	}{
-		"program that fails":                 {"[default]\ncredential_process = sh -c 'echo " + secret + "; exit 1'", "", "", "the program of credential_process failed"},
-		"program that prints something else": {"[default]\ncredential_process = echo " + secret, "", "", "the program of credential_process failed"},
-		"profile that is missing":            {"[default]\n", "absent", "", "AWS_CONFIG_FILE"},
-		"source that is unknown":             {"[default]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = " + secret, "", "", "AWS_CONFIG_FILE"},
-		"endpoint without TLS":               {"", "", "http://minio.example", "it has to begin with https://"},
+		"program that fails": {"[default]\ncredential_process = sh -c 'echo " + secret + "; exit 1'", "", "",
+			"the program of credential_process failed"},
+		"program that prints something else": {"[default]\ncredential_process = echo " + secret, "", "",
+			"the program of credential_process failed"},
+		"profile that is missing": {"[default]\n", "absent", "", "AWS_CONFIG_FILE"},
+		"source that is unknown": {"[default]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = " + secret,
+			"", "", "AWS_CONFIG_FILE"},
+		"endpoint without TLS": {"", "", "http://minio.example", "it has to begin with https://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t, cloudtest.S3Bucket{})
@@ -325,7 +336,8 @@ func TestEnvironmentOfTheProcess(t *testing.T) {
 			if err == nil {
 				_, _, err = store.Read(t.Context(), issuer.KeysFile)
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

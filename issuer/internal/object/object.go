@@ -11,7 +11,8 @@ import (
 // CacheControl is the header of every published file.
 const CacheControl = "public, max-age=300"
 
-// Prefix returns a prefix in the form that stands before a path: empty, or with one slash after it.
+// Prefix returns a prefix in the form that stands before a path: empty, or with
+// one slash after it.
 func Prefix(prefix string) (string, error) {
 	prefix = strings.Trim(prefix, "/")
 	if prefix == "" {
@@ -19,13 +20,15 @@ func Prefix(prefix string) (string, error) {
 	}
 	for segment := range strings.SplitSeq(prefix, "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, isInvalid) {
-			return "", fmt.Errorf("the prefix %.200q is refused: use the path of the issuer's URL, such as \"cluster-1\"", prefix)
+			return "", fmt.Errorf("the prefix %.200q is refused: use the path of the issuer's URL, such as \"cluster-1\"",
+				prefix)
 		}
 	}
 	return prefix + "/", nil
 }
 
-// isInvalid reports characters that URLs and object names encode in different ways.
+// isInvalid reports characters that URLs and object names encode in different
+// ways.
 func isInvalid(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`\"<>?#%*|`, r) }
 
 // Refusals holds reason and remedy by the code of a service.
@@ -34,7 +37,8 @@ type Refusals map[string]struct {
 	Remedy string
 }
 
-// Explain completes an error with a code. One without an entry stays unavailable.
+// Explain completes an error with a code. One without an entry stays
+// unavailable.
 func (r Refusals) Explain(e *provider.Error) *provider.Error {
 	if known, ok := r[e.Code]; ok {
 		e.Reason, e.Remedy = known.Reason, known.Remedy
