@@ -10,8 +10,8 @@
 //   - [github.com/workloadid/workloadid/podidentity/webhook] adds a sidecar and
 //     a token to each new pod whose ServiceAccount has an IAMBinding.
 //   - [github.com/workloadid/workloadid/podidentity/proxy] is that sidecar. It
-//     fetches credentials, keeps them in memory and answers the SDK on the pod's
-//     loopback.
+//     fetches credentials, keeps them in memory and answers the SDK on the
+//     pod's loopback.
 //   - [github.com/workloadid/workloadid/podidentity/server] attests the pod by
 //     its token, assumes the role of the IAMBinding, and returns the
 //     credentials.

@@ -64,7 +64,8 @@ func sidecar(ctx context.Context) error {
 // audience is the one of the pods' tokens. Only the server accepts it.
 const audience = "pod-identity.example.com"
 
-func provide(ctx context.Context, kube *rest.Config, listener net.Listener, https ctrlwebhook.Server, certs string) error {
+func provide(ctx context.Context, kube *rest.Config, listener net.Listener, https ctrlwebhook.Server,
+	certs string) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
@@ -126,7 +127,8 @@ func provide(ctx context.Context, kube *rest.Config, listener net.Listener, http
 	return mgr.Start(ctx)
 }
 
-// stripMetadata drops from the cache what tenants write and neither server nor webhook reads.
+// stripMetadata drops from the cache what tenants write and neither server nor
+// webhook reads.
 func stripMetadata(cached any) (any, error) {
 	if o, err := meta.Accessor(cached); err == nil {
 		o.SetAnnotations(nil)

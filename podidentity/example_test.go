@@ -56,7 +56,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	// The server assumes the role as a user of AWS. In a cluster it is a role, with server.TrustPolicy in the other.
+	// The server assumes the role as a user of AWS. In a cluster it is a role,
+	// with server.TrustPolicy in the other.
 	cloud, err := cloudtest.NewCloud()
 	if err != nil {
 		return err
@@ -85,13 +86,16 @@ func run(ctx context.Context) error {
 	listening := httptest.NewTLSServer(s) // in a program: Server.Listen
 	defer listening.Close()
 
-	// The sidecar has the pod's token and a secret that it shares with the application.
+	// The sidecar has the pod's token and a secret that it shares with the
+	// application.
 	tokenFile, err := project(issuer)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(tokenFile))
-	p, err := proxy.New(proxy.Options{Server: listening.URL, Client: listening.Client(), TokenFile: tokenFile, Secret: "secret-of-the-pod"})
+	p,
+		err := proxy.New(proxy.Options{Server: listening.URL, Client: listening.Client(), TokenFile: tokenFile,
+		Secret: "secret-of-the-pod"})
 	if err != nil {
 		return err
 	}
@@ -101,11 +105,13 @@ func run(ctx context.Context) error {
 	loopback := httptest.NewServer(p) // in a program: proxy.Listen and proxy.Serve
 	defer loopback.Close()
 
-	// The application's SDK has both from two variables, and asks again until the sidecar has credentials.
+	// The application's SDK has both from two variables, and asks again until
+	// the sidecar has credentials.
 	provider := endpointcreds.New(loopback.URL+"/v1/credentials", func(o *endpointcreds.Options) {
 		o.AuthorizationToken = "secret-of-the-pod"
 	})
-	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: aws.NewCredentialsCache(provider)})
+	client := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client(),
+		Credentials: aws.NewCredentialsCache(provider)})
 	identity, err := client.GetCallerIdentity(ctx, nil)
 	if err != nil {
 		return err
@@ -137,7 +143,8 @@ func bind(ctx context.Context, c client.Client) error {
 // tokens of the issuer.
 func newCluster(issuer *cloudtest.Issuer) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme),
+		v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -149,11 +156,13 @@ func newCluster(issuer *cloudtest.Issuer) (client.Client, error) {
 		if err != nil {
 			return err
 		}
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}, User: authenticationv1.UserInfo{
-			Username: "system:serviceaccount:" + sa.Namespace + ":" + sa.Name,
-			Extra: map[string]authenticationv1.ExtraValue{
-				"authentication.kubernetes.io/pod-name": {"reporting-0"}, "authentication.kubernetes.io/pod-uid": {"uid-of-reporting-0"}},
-		}}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience},
+			User: authenticationv1.UserInfo{
+				Username: "system:serviceaccount:" + sa.Namespace + ":" + sa.Name,
+				Extra: map[string]authenticationv1.ExtraValue{
+					"authentication.kubernetes.io/pod-name": {"reporting-0"},
+					"authentication.kubernetes.io/pod-uid":  {"uid-of-reporting-0"}},
+			}}
 		return nil
 	}
 	serviceAccount := func(o client.Object) []string { // Server.SetupWithManager makes this index

@@ -18,8 +18,10 @@ func (c *credentials) validAt(now time.Time) bool {
 	return c != nil && now.Before(c.expires.Add(-margin))
 }
 
-// parseCredentials reads the server's answer and encodes it anew: all four fields, and an expiry with Z whatever the server
-// wrote. The JavaScript SDK fails without the Z, botocore fails without a field, and Go without an expiry never renews.
+// parseCredentials reads the server's answer and encodes it anew: all four
+// fields, and an expiry with Z whatever the server wrote. The JavaScript SDK
+// fails without the Z, botocore fails without a field, and Go without an expiry
+// never renews.
 func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	var answer struct {
 		AccessKeyID                        string `json:"AccessKeyId"`
@@ -35,13 +37,15 @@ func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	if err != nil {
 		return nil, errors.New("the Expiration is missing or not in the form of RFC 3339")
 	}
-	// A slow clock would let applications keep credentials that AWS refuses. None lives longer than the session.
+	// A slow clock would let applications keep credentials that AWS refuses.
+	// None lives longer than the session.
 	if latest := now.Add(maxLifetime); expires.After(latest) {
 		expires = latest
 	}
 	c := &credentials{accessKeyID: answer.AccessKeyID, expires: expires.UTC().Truncate(time.Second)}
 	if !c.validAt(now) {
-		return nil, fmt.Errorf("the credentials expire at %s, less than a minute from now: check the clock of the node", c.expires.Format(time.RFC3339))
+		return nil, fmt.Errorf("the credentials expire at %s, less than a minute from now: check the clock of the node",
+			c.expires.Format(time.RFC3339))
 	}
 	answer.Expiration = c.expires.Format(time.RFC3339)
 	c.body, err = json.Marshal(answer)

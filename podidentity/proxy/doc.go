@@ -22,9 +22,9 @@
 // serves credentials until a minute before their expiry, so applications do not
 // notice an outage of 30 minutes.
 //
-// After a 403 with a code of the server the proxy drops its credentials at once and answers
-// 403 with the reason. After every other failure, a 401 included, it keeps the
-// credentials and retries.
+// After a 403 with a code of the server the proxy drops its credentials at once
+// and answers 403 with the reason. After every other failure, a 401 included,
+// it keeps the credentials and retries.
 //
 // # CAs
 //

@@ -22,7 +22,8 @@ import (
 
 const secret = "b3J0aG9nb25hbA.verbatim_~"
 
-// issuer plays the server: it checks each call and answers with new credentials, or with what answer writes.
+// issuer plays the server: it checks each call and answers with new
+// credentials, or with what answer writes.
 type issuer struct {
 	t      testing.TB
 	mu     sync.Mutex
@@ -178,13 +179,15 @@ func ask(t testing.TB, p *proxy.Proxy) answer {
 
 func request(ctx context.Context) *http.Request {
 	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2020}
-	r := httptest.NewRequestWithContext(context.WithValue(ctx, http.LocalAddrContextKey, local), http.MethodGet, "/v1/credentials", nil)
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, http.LocalAddrContextKey, local), http.MethodGet,
+		"/v1/credentials", nil)
 	r.Host, r.RemoteAddr = "127.0.0.1:2020", "127.0.0.1:40000"
 	r.Header.Set("Authorization", secret)
 	return r
 }
 
-// startServer starts a server with TLS and returns options of a proxy that trusts it.
+// startServer starts a server with TLS and returns options of a proxy that
+// trusts it.
 func startServer(t testing.TB, handler http.Handler) proxy.Options {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)

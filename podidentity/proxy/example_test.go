@@ -55,7 +55,8 @@ func Example() {
 	go func() { _ = proxy.Serve(ctx, p, listeners) }()
 
 	// An SDK does the same, with the two variables of the package comment.
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listeners[0].Addr().String()+"/v1/credentials", http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listeners[0].Addr().String()+"/v1/credentials",
+		http.NoBody)
 	if err != nil {
 		fmt.Println(err)
 		return

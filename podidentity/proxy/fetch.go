@@ -77,8 +77,9 @@ func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// refusal reads an answer other than 200. A 403 counts as the server's decision only in the form of the protocol: a 403 of
-// anything between proxy and server must not drop credentials.
+// refusal reads an answer other than 200. A 403 counts as the server's decision
+// only in the form of the protocol: a 403 of anything between proxy and server
+// must not drop credentials.
 func refusal(status int, header http.Header, body []byte) *failure {
 	var said struct{ Code, Message string }
 	f := unavailable("the server answers with HTTP %d", status)

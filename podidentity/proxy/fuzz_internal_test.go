@@ -9,10 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever the server answers, applications get four whole fields and an expiry with Z, or none.
+// Whatever the server answers, applications get four whole fields and an expiry
+// with Z, or none.
 func FuzzParseCredentials(f *testing.F) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	for _, expires := range []string{"2026-01-02T04:04:05Z", "2026-01-02T05:04:05.5+01:00", "9999-12-31T23:59:59-23:00", "2026-01-02T03:05:05Z", ""} {
+	for _, expires := range []string{"2026-01-02T04:04:05Z", "2026-01-02T05:04:05.5+01:00", "9999-12-31T23:59:59-23:00",
+		"2026-01-02T03:05:05Z", ""} {
 		f.Add([]byte(`{"AccessKeyId":"a","SecretAccessKey":"b","Token":"c<","Expiration":"` + expires + `"}`))
 	}
 	f.Add([]byte(`{"accesskeyid":"a","SecretAccessKey":"b","Token":"\ud800","Expiration":null}`))
@@ -43,7 +45,8 @@ func FuzzRefusal(f *testing.F) {
 	f.Add(503, []byte(strings.Repeat("{", 1000)))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		r := refusal(status, http.Header{}, body)
-		if r.status != http.StatusServiceUnavailable && (r.status != http.StatusForbidden || status != http.StatusForbidden) || r.Code == "" {
+		if r.status != http.StatusServiceUnavailable &&
+			(r.status != http.StatusForbidden || status != http.StatusForbidden) || r.Code == "" {
 			t.Errorf("%d %q: %+v", status, body, r)
 		}
 		if len(r.Code) > maxText || len(r.Message) > maxText || !utf8.ValidString(r.Code+r.Message) {

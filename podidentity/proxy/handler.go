@@ -11,7 +11,8 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// ServeHTTP answers from memory. The body of a 200 has AccessKeyId, SecretAccessKey, Token and Expiration.
+// ServeHTTP answers from memory. The body of a 200 has AccessKeyId,
+// SecretAccessKey, Token and Expiration.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := p.refuse(r); refused != nil {
 		refused.write(w)
@@ -25,19 +26,23 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	podidentity.Write(w, http.StatusOK, s.credentials.body)
 }
 
-// refuse returns the answer to a request that must not get credentials. A web page in a browser, a server-side request
-// forgery through the application, and a neighbour of the pod can make such requests.
+// refuse returns the answer to a request that must not get credentials. A web
+// page in a browser, a server-side request forgery through the application, and
+// a neighbour of the pod can make such requests.
 func (p *Proxy) refuse(r *http.Request) *failure {
 	authorization := strings.Join(r.Header["Authorization"], "\n") // two values are no secret
 	switch {
 	case !fromOwnPod(r):
-		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the connection must start in the proxy's own pod, and Host must be the address of the proxy"}
+		return &failure{status: http.StatusForbidden, Code: "Forbidden",
+			Message: "the connection must start in the proxy's own pod, and Host must be the address of the proxy"}
 	case forwarded(r.Header):
-		return &failure{status: http.StatusForbidden, Code: "Forbidden", Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
+		return &failure{status: http.StatusForbidden, Code: "Forbidden",
+			Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
 	case r.Method != http.MethodGet:
 		return &failure{status: http.StatusMethodNotAllowed, Code: "MethodNotAllowed", Message: "use GET"}
 	case r.URL.Path == podidentity.Path && !p.isSecret(authorization):
-		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized", Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
+		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized",
+			Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
 	case r.URL.Path != podidentity.Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, podidentity.Path+"/")):
 		return &failure{status: http.StatusNotFound, Code: "NotFound", Message: "no such path"}
 	}
@@ -48,8 +53,10 @@ func (p *Proxy) isSecret(value string) bool {
 	return subtle.ConstantTimeCompare([]byte(value), p.secret) == 1
 }
 
-// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the loopback interface also answers packets that a
-// neighbour sends to the pod's network interface. A Host other than the address belongs to a web page (DNS rebinding).
+// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the
+// loopback interface also answers packets that a neighbour sends to the pod's
+// network interface. A Host other than the address belongs to a web page (DNS
+// rebinding).
 func fromOwnPod(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)

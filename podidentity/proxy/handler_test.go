@@ -43,7 +43,8 @@ func startReady(t *testing.T) (addresses []string) {
 	return addresses
 }
 
-// The JavaScript SDK needs the Z, botocore all four fields, and the Go SDK a content type without charset.
+// The JavaScript SDK needs the Z, botocore all four fields, and the Go SDK a
+// content type without charset.
 func TestAnswerOnTheWire(t *testing.T) {
 	for _, address := range startReady(t) {
 		t.Run(address, func(t *testing.T) {
@@ -51,9 +52,11 @@ func TestAnswerOnTheWire(t *testing.T) {
 				"/v1/credentials":           "Authorization: " + secret + "\r\n",
 				"/v1/credentials/" + secret: "", // with AWS_CONTAINER_CREDENTIALS_RELATIVE_URI
 			} {
-				got := raw(t, address, "GET "+path+" HTTP/1.1\r\nHost: "+address+"\r\nAccept: */*\r\n"+authorization+"Connection: close\r\n\r\n")
-				want := regexp.MustCompile(`^HTTP/1\.1 200 OK\r\n(?:[^\r]+\r\n)*Content-Type: application/json\r\n(?:[^\r]+\r\n)*\r\n` +
-					`\{"AccessKeyId":"ASIA1","SecretAccessKey":"very/secret\+1","Token":"session1==","Expiration":"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"\}$`)
+				got := raw(t, address, "GET "+path+" HTTP/1.1\r\nHost: "+address+"\r\nAccept: */*\r\n"+authorization+
+					"Connection: close\r\n\r\n")
+				want := regexp.MustCompile(
+					`^HTTP/1\.1 200 OK\r\n(?:[^\r]+\r\n)*Content-Type: application/json\r\n(?:[^\r]+\r\n)*\r\n` +
+						`\{"AccessKeyId":"ASIA1","SecretAccessKey":"very/secret\+1","Token":"session1==","Expiration":"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"\}$`)
 				if !want.MatchString(got) {
 					t.Errorf("%s: %q", path, got)
 				}
@@ -69,7 +72,8 @@ func TestErrorOnTheWire(t *testing.T) {
 	refused := refusing(t, http.StatusForbidden, "Conflict", "two IAMBindings")
 	address := start(t, startServer(t, refused))[0]
 	eventually(t, "the server has refused", func() bool { return get(t, address).status == http.StatusForbidden })
-	got := raw(t, address, "GET /v1/credentials HTTP/1.1\r\nHost: "+address+"\r\nAuthorization: "+secret+"\r\nConnection: close\r\n\r\n")
+	got := raw(t, address, "GET /v1/credentials HTTP/1.1\r\nHost: "+address+"\r\nAuthorization: "+secret+
+		"\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "\r\nContent-Type: application/json\r\n") ||
 		!strings.HasSuffix(got, "\r\n\r\n"+`{"Code":"Conflict","Message":"two IAMBindings"}`) {
 		t.Errorf("%q", got)
@@ -84,22 +88,24 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 	}
 	const authorized = "Authorization: " + secret + "\r\n"
 	for name, test := range map[string]struct{ method, path, host, headers, status string }{
-		"other Host":                  {host: "attacker.example"},
-		"other Host, our port":        {host: "attacker.example:" + port},
-		"Host localhost":              {host: "localhost:" + port},
-		"Host without the port":       {host: "127.0.0.1"},
-		"Host of the other family":    {host: "[::1]:" + port},
-		"absolute URL of another":     {path: "http://attacker.example/v1/credentials"},
-		"no Authorization":            {headers: "X-Nothing: here\r\n", status: "401"},
-		"empty Authorization":         {headers: "Authorization: \r\n", status: "401"},
-		"wrong Authorization":         {headers: "Authorization: " + secret + "x\r\n", status: "401"},
-		"two Authorizations":          {headers: authorized + authorized, status: "401"},
-		"secret in two parts":         {headers: "Authorization: " + secret[:5] + "\r\nAuthorization: " + secret[5:] + "\r\n", status: "401"},
-		"secret in the query":         {path: "/v1/credentials?Authorization=" + secret, headers: "A: b\r\n", status: "401"},
-		"POST":                        {method: "POST", status: "405"},
-		"HEAD":                        {method: "HEAD", status: "405"},
-		"PUT":                         {method: "PUT", status: "405"},
-		"OPTIONS of a preflight":      {method: "OPTIONS", headers: authorized + "Origin: http://a.example\r\n", status: "405"},
+		"other Host":               {host: "attacker.example"},
+		"other Host, our port":     {host: "attacker.example:" + port},
+		"Host localhost":           {host: "localhost:" + port},
+		"Host without the port":    {host: "127.0.0.1"},
+		"Host of the other family": {host: "[::1]:" + port},
+		"absolute URL of another":  {path: "http://attacker.example/v1/credentials"},
+		"no Authorization":         {headers: "X-Nothing: here\r\n", status: "401"},
+		"empty Authorization":      {headers: "Authorization: \r\n", status: "401"},
+		"wrong Authorization":      {headers: "Authorization: " + secret + "x\r\n", status: "401"},
+		"two Authorizations":       {headers: authorized + authorized, status: "401"},
+		"secret in two parts": {headers: "Authorization: " + secret[:5] + "\r\nAuthorization: " + secret[5:] + "\r\n",
+			status: "401"},
+		"secret in the query": {path: "/v1/credentials?Authorization=" + secret, headers: "A: b\r\n", status: "401"},
+		"POST":                {method: "POST", status: "405"},
+		"HEAD":                {method: "HEAD", status: "405"},
+		"PUT":                 {method: "PUT", status: "405"},
+		"OPTIONS of a preflight": {method: "OPTIONS", headers: authorized + "Origin: http://a.example\r\n",
+			status: "405"},
 		"OPTIONS of the whole server": {method: "OPTIONS", path: "*", status: "405"},
 		"CONNECT":                     {method: "CONNECT", path: "127.0.0.1:" + port, status: "405"},
 		"X-Forwarded-For":             {headers: authorized + "X-Forwarded-For: 127.0.0.1\r\n"},
@@ -124,7 +130,8 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 			fill(&test.host, address)
 			fill(&test.headers, authorized)
 			fill(&test.status, "403")
-			got := raw(t, address, test.method+" "+test.path+" HTTP/1.1\r\nHost: "+test.host+"\r\n"+test.headers+"Connection: close\r\n\r\n")
+			got := raw(t, address, test.method+" "+test.path+" HTTP/1.1\r\nHost: "+test.host+"\r\n"+test.headers+
+				"Connection: close\r\n\r\n")
 			if !strings.HasPrefix(got, "HTTP/1.1 "+test.status+" ") {
 				t.Errorf("%.200q", got)
 			}
@@ -177,9 +184,11 @@ func TestRequestsFromAnotherAddressGetNothing(t *testing.T) {
 }
 
 func TestListensOnlyWhereNoOtherPodReaches(t *testing.T) {
-	for _, address := range []string{"", "0.0.0.0:2020", "[::]:2020", ":2020", "10.0.0.8:2020", "169.254.169.254:80", "localhost:2020", "127.0.0.1"} {
+	for _, address := range []string{"", "0.0.0.0:2020", "[::]:2020", ":2020", "10.0.0.8:2020", "169.254.169.254:80",
+		"localhost:2020", "127.0.0.1"} {
 		t.Run(fmt.Sprintf("%q", address), func(t *testing.T) {
-			if listeners, err := proxy.Listen(t.Context(), address); err == nil || !strings.Contains(err.Error(), "use 127.0.0.1:port") {
+			if listeners, err := proxy.Listen(t.Context(), address); err == nil ||
+				!strings.Contains(err.Error(), "use 127.0.0.1:port") {
 				t.Errorf("%v, %v", listeners, err)
 			}
 		})
@@ -223,7 +232,8 @@ func TestListenFailsOnAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// A listener that ends takes the others with it: a proxy of one family would look healthy.
+// A listener that ends takes the others with it: a proxy of one family would
+// look healthy.
 func TestServeFailsWithAListener(t *testing.T) {
 	listeners, err := proxy.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

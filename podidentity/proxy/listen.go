@@ -13,8 +13,9 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// Listen listens on a loopback address or on 169.254.170.2, and refuses addresses that other pods can reach. For 127.0.0.1 it also
-// listens on the same port of [::1], if the pod has IPv6.
+// Listen listens on a loopback address or on 169.254.170.2, and refuses
+// addresses that other pods can reach. For 127.0.0.1 it also listens on the
+// same port of [::1], if the pod has IPv6.
 func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() && at.Addr().String() != podidentity.LinkLocal {
@@ -39,7 +40,8 @@ func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	return []net.Listener{first, second}, nil
 }
 
-// Serve answers on the listeners until the context ends, closes them, and returns nil then.
+// Serve answers on the listeners until the context ends, closes them, and
+// returns nil then.
 func Serve(ctx context.Context, handler http.Handler, listeners []net.Listener) error {
 	const patience = 10 * time.Second
 	server := &http.Server{

@@ -17,15 +17,18 @@ import (
 )
 
 const (
-	// margin is the time before the expiry from which credentials are no longer served.
+	// margin is the time before the expiry from which credentials are no longer
+	// served.
 	margin = time.Minute
-	// maxLifetime is the longest session that the server asks AWS for. A later expiry means that the pod's clock is slow.
+	// maxLifetime is the longest session that the server asks AWS for. A later
+	// expiry means that the pod's clock is slow.
 	maxLifetime = time.Hour
 
 	firstDelay    = time.Second
 	maxDelay      = 30 * time.Second
 	maxRetryAfter = time.Minute
-	// unchangedDelay follows an answer with the credentials that are already held.
+	// unchangedDelay follows an answer with the credentials that are already
+	// held.
 	unchangedDelay = time.Minute
 )
 
@@ -34,20 +37,25 @@ const (
 type Options struct {
 	// Server is the server's address: https, host and port.
 	Server string
-	// CA holds the PEM certificates that verify the server's certificate, until an answer of the server brings others.
-	// The proxy trusts no other CA.
+	// CA holds the PEM certificates that verify the server's certificate, until
+	// an answer of the server brings others. The proxy trusts no other CA.
 	CA []byte
-	// TokenFile holds the projected token with the server's audience. Every call to the server reads it again.
+	// TokenFile holds the projected token with the server's audience. Every
+	// call to the server reads it again.
 	TokenFile string
-	// Secret proves that a request comes from an application of this pod. Applications send it verbatim as Authorization.
+	// Secret proves that a request comes from an application of this pod.
+	// Applications send it verbatim as Authorization.
 	Secret string
-	// Client replaces the client that CA configures. The proxy follows no redirect with it, and bounds time and answers.
+	// Client replaces the client that CA configures. The proxy follows no
+	// redirect with it, and bounds time and answers.
 	Client *http.Client
-	// Logger receives each renewal and each failure with its reason, because some SDKs show none. The zero value drops them.
+	// Logger receives each renewal and each failure with its reason, because
+	// some SDKs show none. The zero value drops them.
 	Logger logr.Logger
 }
 
-// A Proxy answers applications with the credentials that Run fetches. It is safe for concurrent use.
+// A Proxy answers applications with the credentials that Run fetches. It is
+// safe for concurrent use.
 type Proxy struct {
 	server    string
 	tokenFile string
@@ -58,7 +66,8 @@ type Proxy struct {
 	state     atomic.Pointer[state]
 }
 
-// state is immutable. The failure is the answer while there are no valid credentials.
+// state is immutable. The failure is the answer while there are no valid
+// credentials.
 type state struct {
 	credentials *credentials
 	failure     *failure
@@ -103,7 +112,8 @@ func validHeader(value string) bool {
 	return value != ""
 }
 
-// Run fetches credentials at once, keeps them fresh, and returns nil when the context ends.
+// Run fetches credentials at once, keeps them fresh, and returns nil when the
+// context ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	failures := 0
 	for wait := time.Duration(0); sleep(ctx, wait); {
@@ -122,7 +132,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep stores credentials that expire later than those held, and returns the time until the next renewal.
+// keep stores credentials that expire later than those held, and returns the
+// time until the next renewal.
 func (p *Proxy) keep(fresh *credentials) time.Duration {
 	held := p.state.Load().credentials
 	if held != nil && !fresh.expires.After(held.expires) {
@@ -135,7 +146,8 @@ func (p *Proxy) keep(fresh *credentials) time.Duration {
 	return wait
 }
 
-// fail stores the reason. Only a decision of the server drops valid credentials: during an outage they are all there is.
+// fail stores the reason. Only a decision of the server drops valid
+// credentials: during an outage they are all there is.
 func (p *Proxy) fail(reason *failure, wait time.Duration) {
 	next := &state{failure: reason}
 	if reason.status != http.StatusForbidden {
@@ -145,8 +157,9 @@ func (p *Proxy) fail(reason *failure, wait time.Duration) {
 	p.logger.Error(reason, "no new credentials", "retryIn", wait)
 }
 
-// renewal leaves 7/12 of a lifetime. The jitter of 1/30 separates pods that started together. It is small enough for an hour's
-// session to survive an outage of 30 minutes with margin, jitter and back-off.
+// renewal leaves 7/12 of a lifetime. The jitter of 1/30 separates pods that
+// started together. It is small enough for an hour's session to survive an
+// outage of 30 minutes with margin, jitter and back-off.
 func renewal(lifetime time.Duration) time.Duration {
 	return lifetime*5/12 + rand.N(lifetime/30) //nolint:gosec // spreads load, keeps no secret
 }
@@ -157,8 +170,9 @@ func backoff(failures int, retryAfter time.Duration) time.Duration {
 	return delay + rand.N(delay/4) //nolint:gosec // spreads load, keeps no secret
 }
 
-// sleep reports whether the time has passed before the context ended. The wall clock counts too, because the monotonic one
-// stands still while a machine is suspended and credentials expire.
+// sleep reports whether the time has passed before the context ended. The wall
+// clock counts too, because the monotonic one stands still while a machine is
+// suspended and credentials expire.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	at := time.Now().Add(wait)
 	for ctx.Err() == nil {

@@ -38,15 +38,19 @@ func TestSTSOutageIsNotNoticed(t *testing.T) {
 		for kind, fail := range down {
 			for moment, firstCall := range moments {
 				t.Run(fmt.Sprintf("%d minutes of %d %s, %s", outage, session, moment, kind), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { checkOutage(t, session*time.Minute, outage*time.Minute, firstCall, &held, fail) })
+					synctest.Test(t, func(t *testing.T) {
+						checkOutage(t, session*time.Minute, outage*time.Minute, firstCall, &held, fail)
+					})
 				})
 			}
 		}
 	}
 }
 
-// checkOutage has the server down from just after the first call on, or from the second call on.
-func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, held *time.Time, fail func(http.ResponseWriter, *http.Request) bool) {
+// checkOutage has the server down from just after the first call on, or from
+// the second call on.
+func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, held *time.Time,
+	fail func(http.ResponseWriter, *http.Request) bool) {
 	var until time.Time
 	p := running(t, &issuer{t: t, answer: func(w http.ResponseWriter, r *http.Request, call int) bool {
 		if call == firstCall {
@@ -91,7 +95,8 @@ func TestRenewsWith35Of60MinutesLeft(t *testing.T) {
 				if len(server.calls) < 5 {
 					t.Fatalf("%d calls in three hours", len(server.calls))
 				}
-				// The answer cuts the expiry to whole seconds, so a wait is up to one second shorter.
+				// The answer cuts the expiry to whole seconds, so a wait is up
+				// to one second shorter.
 				for i, at := range server.calls[1:] {
 					if waited := at.Sub(server.calls[i]); waited < test.earliest-time.Second || waited > test.latest+time.Second {
 						t.Errorf("renewed after %s", waited)
@@ -128,7 +133,8 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 		bound.Store(true)
 		var log strings.Builder
 		server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, _ int) bool {
-			return !bound.Load() && refuseWith(w, http.StatusForbidden, "NotBound", "no IAMBinding names ServiceAccount \"default/app\"")
+			return !bound.Load() && refuseWith(w, http.StatusForbidden, "NotBound",
+				"no IAMBinding names ServiceAccount \"default/app\"")
 		}}
 		p := running(t, server, func(o *proxy.Options) {
 			o.Logger = funcr.New(func(_, line string) { log.WriteString(line + "\n") }, funcr.Options{})
@@ -137,7 +143,8 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 		bound.Store(false)
 		pass(28 * time.Minute)
 		a := ask(t, p)
-		if a.status != http.StatusForbidden || a.Code != "NotBound" || a.Message != `no IAMBinding names ServiceAccount "default/app"` {
+		if a.status != http.StatusForbidden || a.Code != "NotBound" ||
+			a.Message != `no IAMBinding names ServiceAccount "default/app"` {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 		if !strings.Contains(log.String(), "NotBound: no IAMBinding names ServiceAccount") {
@@ -162,7 +169,8 @@ func TestRefusals(t *testing.T) {
 		code          string
 		message, want string
 	}{
-		// A 401 can pass: the token on the disk is replaced, or the API server comes back.
+		// A 401 can pass: the token on the disk is replaced, or the API server
+		// comes back.
 		"a token is no decision": {401, 503, "NotAttested", "no pod", "no pod"},
 		"a long message":         {403, 403, "AccessDenied", strings.Repeat("ä", 10_000), strings.Repeat("ä", 150)},
 	} {
@@ -228,13 +236,15 @@ func TestTokenFileThatIsMissing(t *testing.T) {
 		server := &issuer{t: t}
 		p := running(t, server, func(o *proxy.Options) { o.TokenFile = "/nonexistent/token" })
 		synctest.Wait()
-		if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "/nonexistent/token") || server.count() != 0 {
+		if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "/nonexistent/token") ||
+			server.count() != 0 {
 			t.Errorf("%d calls, %s", server.count(), a.body)
 		}
 	})
 }
 
-// A replica may answer from its own cache with credentials that the proxy already holds.
+// A replica may answer from its own cache with credentials that the proxy
+// already holds.
 func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -12,8 +12,9 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// roots is the transport to the server. It opens a connection for each call, which the CAs of that moment verify. Calls
-// are 25 minutes apart, and a new connection meets the replicas and the certificate of that moment too.
+// roots is the transport to the server. It opens a connection for each call,
+// which the CAs of that moment verify. Calls are 25 minutes apart, and a new
+// connection meets the replicas and the certificate of that moment too.
 type roots struct{ held atomic.Pointer[bundle] }
 
 // bundle is immutable.
@@ -43,8 +44,10 @@ func (r *roots) RoundTrip(req *http.Request) (*http.Response, error) {
 	return once.RoundTrip(req)
 }
 
-// adopt replaces the CAs for the next connections. A bundle that does not verify this connection is an error: with it
-// the proxy could not reach the server again. It returns the number of CAs, or 0 if the bundle has not changed.
+// adopt replaces the CAs for the next connections. A bundle that does not
+// verify this connection is an error: with it the proxy could not reach the
+// server again. It returns the number of CAs, or 0 if the bundle has not
+// changed.
 func (r *roots) adopt(text string, from *tls.ConnectionState) (int, error) {
 	if text == "" || text == r.held.Load().text {
 		return 0, nil
@@ -77,7 +80,8 @@ func (b *bundle) verify(from *tls.ConnectionState) error {
 	return err
 }
 
-// follow adopts the CAs of an answer. It logs a bad bundle, which does not affect the credentials of the answer.
+// follow adopts the CAs of an answer. It logs a bad bundle, which does not
+// affect the credentials of the answer.
 func (p *Proxy) follow(body []byte, from *tls.ConnectionState) {
 	if p.roots == nil {
 		return // the caller's client has its own CAs

@@ -91,8 +91,9 @@ func mustFetch(t *testing.T, p *Proxy) {
 	}
 }
 
-// The CA is replaced twice under a running proxy, and no request fails. A proxy of a former release, which keeps the
-// CAs of its pod, gets credentials while one of them signs.
+// The CA is replaced twice under a running proxy, and no request fails. A proxy
+// of a former release, which keeps the CAs of its pod, gets credentials while
+// one of them signs.
 func TestCAIsReplacedUnderARunningProxy(t *testing.T) {
 	server := newRotating(t)
 	a, b, c := testca.New(t, "a"), testca.New(t, "b"), testca.New(t, "c")
@@ -179,7 +180,8 @@ func TestBadBundleIsIgnored(t *testing.T) {
 	}
 }
 
-// Applications get the four members of their protocol, and the log one line for each change.
+// Applications get the four members of their protocol, and the log one line for
+// each change.
 func TestBundleStaysInTheProxy(t *testing.T) {
 	server := newRotating(t)
 	ca, next := testca.New(t, "ca"), testca.New(t, "next")

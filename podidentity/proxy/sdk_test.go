@@ -11,11 +11,12 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// sdkChain returns the credentials of the default chain of the SDK, which knows only the environment of an injected pod.
+// sdkChain returns the credentials of the default chain of the SDK, which knows
+// only the environment of an injected pod.
 func sdkChain(t *testing.T, address string) (aws.Credentials, error) {
 	t.Helper()
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"} {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
@@ -37,7 +38,8 @@ func TestDefaultChainOfTheGoSDK(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.AccessKeyID != "ASIA1" || got.SecretAccessKey != "very/secret+1" || got.SessionToken != "session1==" || !got.CanExpire || got.Expired() {
+			if got.AccessKeyID != "ASIA1" || got.SecretAccessKey != "very/secret+1" || got.SessionToken != "session1==" ||
+				!got.CanExpire || got.Expired() {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -61,7 +63,8 @@ func TestGoSDKShowsTheReasonOf403AndDoesNotRetry(t *testing.T) {
 	counted := &counter{Handler: p}
 	_, err := sdkChain(t, serve(t, counted)[0])
 	var api smithy.APIError
-	if !errors.As(err, &api) || api.ErrorCode() != "NotBound" || api.ErrorMessage() != "no IAMBinding names this ServiceAccount" {
+	if !errors.As(err, &api) || api.ErrorCode() != "NotBound" ||
+		api.ErrorMessage() != "no IAMBinding names this ServiceAccount" {
 		t.Error(err)
 	}
 	if counted.requests != 1 {

@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/proxy"
 )
 
-// Each answer leaves the proxy without credentials and with a reason, and never with part of the answer.
+// Each answer leaves the proxy without credentials and with a reason, and never
+// with part of the answer.
 func TestAnswersOfTheServerThatCannotBeUsed(t *testing.T) {
 	const leak = "very/secret"
 	valid := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
@@ -30,17 +31,23 @@ func TestAnswersOfTheServerThatCannotBeUsed(t *testing.T) {
 		server http.HandlerFunc
 		want   string
 	}{
-		"no JSON":            {answer(200, "<html>"+leak), "not the JSON"},
-		"nothing":            {answer(200, ""), "not the JSON"},
-		"an array":           {answer(200, "[]"), "not the JSON"},
-		"two values":         {answer(200, `{"Token":"`+leak+`"}{}`), "not the JSON"},
-		"a number":           {answer(200, `{"Token":1}`), "not the JSON"},
-		"no token":           {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Expiration":"`+valid+`"}`), "is missing"},
-		"no key":             {answer(200, `{"SecretAccessKey":"`+leak+`","Token":"t","Expiration":"`+valid+`"}`), "is missing"},
-		"no secret":          {answer(200, `{"AccessKeyId":"a","Token":"`+leak+`","Expiration":"`+valid+`"}`), "is missing"},
-		"no Expiration":      {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t"}`), "Expiration is missing"},
-		"Expiration":         {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t","Expiration":"tomorrow"}`), "RFC 3339"},
-		"expired":            {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t","Expiration":"2001-01-01T00:00:00Z"}`), "check the clock of the node"},
+		"no JSON":    {answer(200, "<html>"+leak), "not the JSON"},
+		"nothing":    {answer(200, ""), "not the JSON"},
+		"an array":   {answer(200, "[]"), "not the JSON"},
+		"two values": {answer(200, `{"Token":"`+leak+`"}{}`), "not the JSON"},
+		"a number":   {answer(200, `{"Token":1}`), "not the JSON"},
+		"no token": {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Expiration":"`+valid+`"}`),
+			"is missing"},
+		"no key": {answer(200, `{"SecretAccessKey":"`+leak+`","Token":"t","Expiration":"`+valid+`"}`),
+			"is missing"},
+		"no secret": {answer(200, `{"AccessKeyId":"a","Token":"`+leak+`","Expiration":"`+valid+`"}`), "is missing"},
+		"no Expiration": {answer(200, `{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t"}`),
+			"Expiration is missing"},
+		"Expiration": {answer(200,
+			`{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t","Expiration":"tomorrow"}`), "RFC 3339"},
+		"expired": {answer(200,
+			`{"AccessKeyId":"a","SecretAccessKey":"`+leak+`","Token":"t","Expiration":"2001-01-01T00:00:00Z"}`),
+			"check the clock of the node"},
 		"other success":      {answer(201, `{}`), "HTTP 201"},
 		"server error":       {answer(500, leak), "HTTP 500"},
 		"error without JSON": {answer(403, "<html>"+leak), "HTTP 403"},
@@ -53,7 +60,8 @@ func TestAnswersOfTheServerThatCannotBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := start(t, startServer(t, test.server))[0]
 			eventually(t, test.want, func() bool { return strings.Contains(get(t, address).Message, test.want) })
-			if a := get(t, address); a.status != http.StatusServiceUnavailable || a.Code == "" || strings.Contains(a.body, leak) {
+			if a := get(t, address); a.status != http.StatusServiceUnavailable || a.Code == "" ||
+				strings.Contains(a.body, leak) {
 				t.Errorf("%d %s", a.status, a.body)
 			}
 		})
@@ -86,7 +94,8 @@ func manyHeaders(w http.ResponseWriter, _ *http.Request) {
 func TestServerThatIsNotOurs(t *testing.T) {
 	server := &issuer{t: t}
 	other := httptest.NewUnstartedServer(server)
-	other.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10} //nolint:gosec // what the proxy refuses
+	other.TLS = &tls.Config{MaxVersion: tls.VersionTLS11,
+		MinVersion: tls.VersionTLS10} //nolint:gosec // what the proxy refuses
 	other.StartTLS()
 	t.Cleanup(other.Close)
 	old := startServer(t, server)
@@ -168,20 +177,23 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		change func(*proxy.Options)
 		want   string
 	}{
-		"no server":              {func(o *proxy.Options) { o.Server = "" }, `server ""`},
-		"plain HTTP":             {func(o *proxy.Options) { o.Server = "http://iam.example" }, "use https://host:port"},
-		"no host":                {func(o *proxy.Options) { o.Server = "https://:8443" }, "use https://host:port"},
-		"a path":                 {func(o *proxy.Options) { o.Server = "https://iam.example/" }, "without a path"},
-		"user information":       {func(o *proxy.Options) { o.Server = "https://a:b@iam.example" }, "use https://host:port"},
-		"no token file":          {func(o *proxy.Options) { o.TokenFile = "" }, "token file"},
-		"no secret":              {func(o *proxy.Options) { o.Secret = "" }, "secret is empty"},
-		"secret with a newline":  {func(o *proxy.Options) { o.Secret = "abc\n" }, "no header value"},
-		"neither CA nor client":  {func(o *proxy.Options) { o.Client = nil }, "either the CA"},
-		"both CA and client":     {func(o *proxy.Options) { o.CA = []byte(strangerCA) }, "either the CA"},
-		"CA without certificate": {func(o *proxy.Options) { o.Client, o.CA = nil, []byte("/etc/ca.pem") }, "no PEM certificate"},
+		"no server":             {func(o *proxy.Options) { o.Server = "" }, `server ""`},
+		"plain HTTP":            {func(o *proxy.Options) { o.Server = "http://iam.example" }, "use https://host:port"},
+		"no host":               {func(o *proxy.Options) { o.Server = "https://:8443" }, "use https://host:port"},
+		"a path":                {func(o *proxy.Options) { o.Server = "https://iam.example/" }, "without a path"},
+		"user information":      {func(o *proxy.Options) { o.Server = "https://a:b@iam.example" }, "use https://host:port"},
+		"no token file":         {func(o *proxy.Options) { o.TokenFile = "" }, "token file"},
+		"no secret":             {func(o *proxy.Options) { o.Secret = "" }, "secret is empty"},
+		"secret with a newline": {func(o *proxy.Options) { o.Secret = "abc\n" }, "no header value"},
+		"neither CA nor client": {func(o *proxy.Options) { o.Client = nil }, "either the CA"},
+		"both CA and client":    {func(o *proxy.Options) { o.CA = []byte(strangerCA) }, "either the CA"},
+		"CA without certificate": {func(o *proxy.Options) {
+			o.Client, o.CA = nil, []byte("/etc/ca.pem")
+		}, "no PEM certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := proxy.Options{Server: "https://iam.example:8443", TokenFile: "token", Secret: secret, Client: http.DefaultClient}
+			o := proxy.Options{Server: "https://iam.example:8443", TokenFile: "token", Secret: secret,
+				Client: http.DefaultClient}
 			test.change(&o)
 			if _, err := proxy.New(o); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Error(err)

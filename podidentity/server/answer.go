@@ -33,10 +33,12 @@ type refusal struct {
 func (r *refusal) Error() string { return r.message }
 
 func unavailable(message string, retryAfter time.Duration) *refusal {
-	return &refusal{status: http.StatusServiceUnavailable, code: codeUnavailable, result: codeUnavailable, message: message, retryAfter: retryAfter}
+	return &refusal{status: http.StatusServiceUnavailable, code: codeUnavailable, result: codeUnavailable,
+		message: message, retryAfter: retryAfter}
 }
 
-// refusalOf makes an answer of any error. The texts of AWS and of the API server name principals of the server, so pods never get them.
+// refusalOf makes an answer of any error. The texts of AWS and of the API
+// server name principals of the server, so pods never get them.
 func refusalOf(err error) *refusal {
 	var known *refusal
 	if errors.As(err, &known) {
@@ -45,7 +47,8 @@ func refusalOf(err error) *refusal {
 	if isRefused(err) {
 		code := codeOf(err)
 		return &refusal{status: http.StatusForbidden, code: code, result: resultRefused,
-			message: fmt.Sprintf("the role of the IAMBinding cannot be assumed (%s): see the Events of the pod and the condition RoleAssumable of the binding", code)}
+			message: fmt.Sprintf(
+				"the role of the IAMBinding cannot be assumed (%s): see the Events of the pod and the condition RoleAssumable of the binding", code)}
 	}
 	if isOwnIdentity(err) {
 		return unavailable(noOwnIdentity, auth.RetryAfter(err))
@@ -56,7 +59,8 @@ func refusalOf(err error) *refusal {
 	return unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
 }
 
-// noOwnIdentity leaves out the cause, which only the administrator can mend and reads in the log.
+// noOwnIdentity leaves out the cause, which only the administrator can mend and
+// reads in the log.
 const noOwnIdentity = "the server has no identity that AWS accepts: ask the administrator of the cluster"
 
 // codeOf returns the code of AWS, or one of ours where AWS was not asked.
@@ -71,12 +75,14 @@ func codeOf(err error) string {
 	return codeDenied
 }
 
-// throttledSpread is the time over which pods come back that were throttled together, such as all pods after a restart.
+// throttledSpread is the time over which pods come back that were throttled
+// together, such as all pods after a restart.
 const throttledSpread = 8 * time.Second
 
 func spread() time.Duration { return rand.N(throttledSpread) } //nolint:gosec // spreads load, keeps no secret
 
-// credentialsBody is the JSON of the container-credentials protocol, with one member more for sidecars.
+// credentialsBody is the JSON of the container-credentials protocol, with one
+// member more for sidecars.
 type credentialsBody struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -107,7 +113,8 @@ func (s *Server) writeCredentials(w http.ResponseWriter, t *aws.Token) {
 		c.Expires.UTC().Format(time.RFC3339), s.bundle()})
 }
 
-// bundle returns the CAs that sidecars are to trust, or none: a sidecar then keeps those it has.
+// bundle returns the CAs that sidecars are to trust, or none: a sidecar then
+// keeps those it has.
 func (s *Server) bundle() string {
 	if s.options.CA == nil {
 		return ""

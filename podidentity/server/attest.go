@@ -21,18 +21,22 @@ type pod struct {
 	uid                             types.UID
 }
 
-// maxToken bounds a token in bytes. Those of API servers have one or two thousand.
+// maxToken bounds a token in bytes. Those of API servers have one or two
+// thousand.
 const maxToken = 16 << 10
 
 // bearer returns the token of a request that has the documented form.
 func bearer(r *http.Request) (string, error) {
 	switch {
 	case r.URL.Path != podidentity.Path:
-		return "", &refusal{status: http.StatusNotFound, code: "NotFound", result: resultMalformed, message: "the only path is " + podidentity.Path}
+		return "", &refusal{status: http.StatusNotFound, code: "NotFound", result: resultMalformed,
+			message: "the only path is " + podidentity.Path}
 	case r.Method != http.MethodPost:
-		return "", &refusal{status: http.StatusMethodNotAllowed, code: "MethodNotAllowed", result: resultMalformed, message: "use POST"}
+		return "", &refusal{status: http.StatusMethodNotAllowed, code: "MethodNotAllowed", result: resultMalformed,
+			message: "use POST"}
 	case r.ContentLength != 0:
-		return "", &refusal{status: http.StatusBadRequest, code: "BadRequest", result: resultMalformed, message: "send no body"}
+		return "", &refusal{status: http.StatusBadRequest, code: "BadRequest", result: resultMalformed,
+			message: "send no body"}
 	}
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
@@ -50,8 +54,9 @@ func notAttested(message string) error {
 	return &refusal{status: http.StatusUnauthorized, code: codeNotAttested, result: codeNotAttested, message: message}
 }
 
-// fitForReview spares the API server tokens that it would refuse. Only the review proves what a token says. A token with a further
-// audience is refused, because the service of that audience could send it here.
+// fitForReview spares the API server tokens that it would refuse. Only the
+// review proves what a token says. A token with a further audience is refused,
+// because the service of that audience could send it here.
 func (s *Server) fitForReview(token string) error {
 	claims, err := jwt.Parse(token)
 	switch {
@@ -69,8 +74,9 @@ func (s *Server) fitForReview(token string) error {
 
 const notBoundToPod = "the token is not bound to a pod: use a projected token"
 
-// attest asks the API server which pod a token belongs to. The answer is not cached here: the API server caches it for ten seconds, and
-// refuses the token once the pod is gone.
+// attest asks the API server which pod a token belongs to. The answer is not
+// cached here: the API server caches it for ten seconds, and refuses the token
+// once the pod is gone.
 func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	if err := s.fitForReview(token); err != nil {
 		return pod{}, err
@@ -81,14 +87,16 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	}
 	defer leave()
 	start := time.Now()
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{s.options.Audience}}}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token,
+		Audiences: []string{s.options.Audience}}}
 	err = s.options.Client.Create(ctx, review)
 	s.metrics.reviewed(start, err)
 	if err != nil {
 		s.options.Logger.Error(err, "create TokenReview")
 		return pod{}, unavailable("the API server reviews no tokens at the moment", 0)
 	}
-	// An API server that knows nothing of audiences returns none, and vouches for its own only.
+	// An API server that knows nothing of audiences returns none, and vouches
+	// for its own only.
 	if !review.Status.Authenticated || !slices.Contains(review.Status.Audiences, s.options.Audience) {
 		return pod{}, notAttested(fmt.Sprintf("the API server refuses the token for the audience %q", s.options.Audience))
 	}

@@ -24,7 +24,8 @@ func indexServiceAccount(o client.Object) []string {
 	return nil
 }
 
-// binding returns the binding that serves the pods of a ServiceAccount. A refusal says why there is none.
+// binding returns the binding that serves the pods of a ServiceAccount. A
+// refusal says why there is none.
 func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) (*v1alpha1.IAMBinding, error) {
 	bindings, err := s.bindings(ctx, namespace, serviceAccount)
 	if err != nil {
@@ -32,7 +33,8 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 	switch len(bindings) {
 	case 0:
-		return nil, &refusal{status: http.StatusForbidden, code: podidentity.ReasonNotBound, result: podidentity.ReasonNotBound,
+		return nil, &refusal{status: http.StatusForbidden, code: podidentity.ReasonNotBound,
+			result:  podidentity.ReasonNotBound,
 			message: fmt.Sprintf("no IAMBinding in namespace %q names the ServiceAccount %q", namespace, serviceAccount)}
 	case 1:
 		return &bindings[0], s.checkAllowed(ctx, &bindings[0])
@@ -41,11 +43,14 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 }
 
-// bindings returns all bindings of a ServiceAccount, sorted by name. One that is being deleted counts as gone. Callers only read them:
-// they are those of the informer, since a tenant may write many and each change looks at all of them.
+// bindings returns all bindings of a ServiceAccount, sorted by name. One that
+// is being deleted counts as gone. Callers only read them: they are those of
+// the informer, since a tenant may write many and each change looks at all of
+// them.
 func (s *Server) bindings(ctx context.Context, namespace, serviceAccount string) ([]v1alpha1.IAMBinding, error) {
 	list := &v1alpha1.IAMBindingList{}
-	err := s.options.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceAccountIndex: serviceAccount}, client.UnsafeDisableDeepCopy)
+	err := s.options.Client.List(ctx, list, client.InNamespace(namespace),
+		client.MatchingFields{serviceAccountIndex: serviceAccount}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list IAMBindings of ServiceAccount %q: %w", namespace+"/"+serviceAccount, err)
 	}
@@ -59,8 +64,10 @@ func (s *Server) checkAllowed(ctx context.Context, b *v1alpha1.IAMBinding) error
 	if err != nil || list.Allows(b.Namespace, b.Spec.AWS.RoleARN) {
 		return err
 	}
-	return &refusal{status: http.StatusForbidden, code: podidentity.ReasonRoleNotAllowed, result: podidentity.ReasonRoleNotAllowed,
-		message: fmt.Sprintf("the IAMRoleAllowList %q does not allow namespace %q the role %q; ask the administrator of the cluster for a rule",
+	return &refusal{status: http.StatusForbidden, code: podidentity.ReasonRoleNotAllowed,
+		result: podidentity.ReasonRoleNotAllowed,
+		message: fmt.Sprintf(
+			"the IAMRoleAllowList %q does not allow namespace %q the role %q; ask the administrator of the cluster for a rule",
 			v1alpha1.AllowListName, b.Namespace, b.Spec.AWS.RoleARN)}
 }
 
@@ -77,13 +84,15 @@ func (s *Server) allowList(ctx context.Context) (*v1alpha1.IAMRoleAllowList, err
 	return list, nil
 }
 
-// conflict names two bindings, and none of three or more. So each write of a tenant changes the text of three bindings at most, not of all.
+// conflict names two bindings, and none of three or more. So each write of a
+// tenant changes the text of three bindings at most, not of all.
 func conflict(bindings []v1alpha1.IAMBinding) *refusal {
 	b, which := &bindings[0], "more than two IAMBindings name"
 	if len(bindings) == 2 {
 		which = fmt.Sprintf("IAMBindings %q and %q both name", b.Name, bindings[1].Name)
 	}
 	return &refusal{status: http.StatusForbidden, code: podidentity.ReasonConflict, result: podidentity.ReasonConflict,
-		message: fmt.Sprintf("%s the ServiceAccount %q, and none of them serves: delete all but one; kubectl get iambindings -n %s lists them",
+		message: fmt.Sprintf(
+			"%s the ServiceAccount %q, and none of them serves: delete all but one; kubectl get iambindings -n %s lists them",
 			which, b.Spec.ServiceAccountRef.Name, b.Namespace)}
 }

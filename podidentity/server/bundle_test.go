@@ -8,7 +8,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testca"
 )
 
-// An answer has the CAs of the moment. CAs that sidecars would ignore cost no pod its credentials.
+// An answer has the CAs of the moment. CAs that sidecars would ignore cost no
+// pod its credentials.
 func TestAnswersHandOutCAs(t *testing.T) {
 	ca, next := testca.New(t, "ca"), testca.New(t, "next")
 	inFakeTime(t, func(w *fakeEnvironment) {

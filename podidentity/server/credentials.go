@@ -13,10 +13,12 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// minimumLifetime is a little more than the 35 minutes that proxies have left when they renew, so that a renewal brings new credentials.
+// minimumLifetime is a little more than the 35 minutes that proxies have left
+// when they renew, so that a renewal brings new credentials.
 const minimumLifetime = 36 * time.Minute
 
-// renewalPatience is the time that a caller waits for the renewal of credentials that are still valid.
+// renewalPatience is the time that a caller waits for the renewal of
+// credentials that are still valid.
 const renewalPatience = 5 * time.Second
 
 // Keys of the session tags that the server sets.
@@ -28,13 +30,16 @@ const (
 	tagCluster        = "cluster"
 )
 
-// ownIdentityError reports that the server itself has no identity that AWS accepts. No edit of a binding changes that.
+// ownIdentityError reports that the server itself has no identity that AWS
+// accepts. No edit of a binding changes that.
 type ownIdentityError struct{ error }
 
 func (e ownIdentityError) Unwrap() error { return e.error }
 
-// credentials assumes the role of a binding for a pod, or returns what the cache has of it.
-func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod, minimum time.Duration) (*aws.Token, error) {
+// credentials assumes the role of a binding for a pod, or returns what the
+// cache has of it.
+func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
+	minimum time.Duration) (*aws.Token, error) {
 	defer s.forgetLate(ctx, b)
 	object := cache.InvolvedObject{Kind: seriesKind, Namespace: b.Namespace, Name: b.Name, Operation: seriesOperation}
 	opts := append(slices.Clone(s.options.AuthOptions), auth.WithCache(s.options.Cache, object),
@@ -55,19 +60,23 @@ func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
 	return nil, s.forTenant(err, b)
 }
 
-// forTenant replaces the remedy of a role that does not trust the server by one for the author of the binding.
+// forTenant replaces the remedy of a role that does not trust the server by one
+// for the author of the binding.
 func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 	var known *auth.Error
 	if !errors.As(err, &known) || known.Code != "AccessDenied" {
 		return err
 	}
 	told := *known // the cache shares the error
-	told.Remedy = fmt.Sprintf("let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q",
-		b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), tagCluster, s.options.Cluster)
+	told.Remedy = fmt.Sprintf(
+		"let the trust policy of role %q allow sts:AssumeRole and sts:TagSession to the server's role, for the session name %q and the tag %s %q",
+		b.Spec.AWS.RoleARN, SessionName(s.options.Cluster, b.Namespace, b.Spec.ServiceAccountRef.Name), tagCluster,
+		s.options.Cluster)
 	return &told
 }
 
-// role describes the session of a pod. The tags of the server replace those of the binding.
+// role describes the session of a pod. The tags of the server replace those of
+// the binding.
 func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
 	tags := make(map[string]string, len(b.Spec.AWS.SessionTags)+5)
 	for key, value := range b.Spec.AWS.SessionTags {

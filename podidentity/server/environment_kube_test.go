@@ -51,7 +51,8 @@ const (
 	region     = "eu-central-1"
 )
 
-// environment is a real API server, a fake AWS that trusts its tokens, and a server that runs in a manager, with a namespace of its own.
+// environment is a real API server, a fake AWS that trusts its tokens, and a
+// server that runs in a manager, with a namespace of its own.
 type environment struct {
 	t         testing.TB
 	cluster   *kubetest.Cluster
@@ -93,13 +94,16 @@ func (w *environment) must(err error) {
 	}
 }
 
-// replica returns one more server with a cache of its own, whose manager does not run yet.
+// replica returns one more server with a cache of its own, whose manager does
+// not run yet.
 func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	w.t.Helper()
 	config := rest.CopyConfig(w.cluster.User(w.t, "podidentity-server", "", rules()...))
 	config.QPS = -1
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme(w.t), LeaderElection: w.elects, LeaderElectionID: "podidentity", LeaderElectionNamespace: w.namespace, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Logger: logr.Discard(), Cache: crcache.Options{DefaultNamespaces: map[string]crcache.Config{w.namespace: {}}}})
+	mgr, err := ctrl.NewManager(config,
+		ctrl.Options{Scheme: scheme(w.t), LeaderElection: w.elects, LeaderElectionID: "podidentity",
+			LeaderElectionNamespace: w.namespace, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+			Logger: logr.Discard(), Cache: crcache.Options{DefaultNamespaces: map[string]crcache.Config{w.namespace: {}}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -127,10 +131,12 @@ func (w *environment) replica() (ctrl.Manager, *server.Server) {
 func rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
-		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings", "iamroleallowlists"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings", "iamroleallowlists"},
+			Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"iam.aws.k8s.io"}, Resources: []string{"iambindings/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "create", "update"}},
 	}
 }
 
@@ -155,14 +161,16 @@ func scheme(t testing.TB) *runtime.Scheme {
 	return s
 }
 
-// install creates the CRDs, without the policy: tests of the server make bindings that the policy would refuse.
+// install creates the CRDs, without the policy: tests of the server make
+// bindings that the policy would refuse.
 func (w *environment) install() {
 	w.t.Helper()
 	kubetest.Apply(w.t, w.cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD())
 	w.eventually("the API server serves the kinds", func() bool {
 		var err error
 		w.admin, err = client.New(w.cluster.Config(), client.Options{Scheme: scheme(w.t)})
-		return err == nil && w.admin.List(w.t.Context(), &v1alpha1.IAMBindingList{}) == nil && w.admin.List(w.t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
+		return err == nil && w.admin.List(w.t.Context(), &v1alpha1.IAMBindingList{}) == nil &&
+			w.admin.List(w.t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
 	})
 }
 
@@ -190,7 +198,8 @@ func (w *environment) allow(rules ...v1alpha1.AllowRule) {
 // setIdentity makes this process a pod with IAM roles for service accounts.
 func (w *environment) setIdentity() {
 	w.t.Helper()
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_REGION"} {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+		"AWS_ENDPOINT_URL", "AWS_REGION"} {
 		w.t.Setenv(name, "")
 	}
 	nothing := filepath.Join(w.t.TempDir(), "nothing")
@@ -210,12 +219,15 @@ func (w *environment) setIdentity() {
 }
 
 func (w *environment) trustServer() {
-	w.cloud.AWS().SetRole(serverRole, cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
+	w.cloud.AWS().SetRole(serverRole,
+		cloudtest.Trust{Issuer: w.cluster.IssuerURL(),
+			Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
 }
 
 func (w *environment) serviceAccount(name string) {
 	w.t.Helper()
-	err := w.admin.Create(w.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}})
+	err := w.admin.Create(w.t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		w.t.Fatal(err)
 	}
@@ -231,7 +243,8 @@ func (w *environment) role(name string, change ...func(*cloudtest.Trust)) (arn s
 	return roles + name
 }
 
-// bind creates the ServiceAccount and a binding, and waits until the server's informer has it.
+// bind creates the ServiceAccount and a binding, and waits until the server's
+// informer has it.
 func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1.IAMBinding)) *v1alpha1.IAMBinding {
 	w.t.Helper()
 	w.serviceAccount(serviceAccount)
@@ -250,7 +263,8 @@ func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1
 	return b
 }
 
-// worker creates a pod, which runs nowhere. Its name begins with "worker-", by which calls for pods are told from those of probes.
+// worker creates a pod, which runs nowhere. Its name begins with "worker-", by
+// which calls for pods are told from those of probes.
 func (w *environment) worker(serviceAccount string) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "worker-"},
@@ -265,7 +279,8 @@ func (w *environment) token(serviceAccount string, p *corev1.Pod, audiences ...s
 	w.t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	if p != nil {
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name,
+			UID: p.UID}
 	}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: serviceAccount}}
 	w.must(w.admin.SubResource("token").Create(w.t.Context(), sa, request))
@@ -362,7 +377,8 @@ func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, _, not
 	if !ok {
 		panic(fmt.Sprintf("an Event on a %T", regarding))
 	}
-	r.events = append(r.events, fmt.Sprintf("%s %s %s %s: ", ref.Kind, ref.Name, eventType, reason)+fmt.Sprintf(note, args...))
+	r.events = append(r.events,
+		fmt.Sprintf("%s %s %s %s: ", ref.Kind, ref.Name, eventType, reason)+fmt.Sprintf(note, args...))
 }
 
 func (r *recorder) all() []string {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// errorLog writes some lines a second. net/http writes one for each connection whose handshake fails.
+// errorLog writes some lines a second. net/http writes one for each connection
+// whose handshake fails.
 type errorLog struct {
 	limit *rate.Limiter
 	out   io.Writer

@@ -36,8 +36,9 @@ import (
 	"github.com/workloadid/workloadid/podidentity/server"
 )
 
-// fakeEnvironment is a server in fake time. Its API server accepts tokens with the subject namespace/service account/pod, and requests to AWS are
-// calls of the fake's handler, so that nothing waits for a network.
+// fakeEnvironment is a server in fake time. Its API server accepts tokens with
+// the subject namespace/service account/pod, and requests to AWS are calls of
+// the fake's handler, so that nothing waits for a network.
 type fakeEnvironment struct {
 	t       *testing.T
 	cloud   *cloudtest.Cloud
@@ -74,14 +75,16 @@ func inFakeTime(t *testing.T, run func(w *fakeEnvironment), objects ...client.Ob
 }
 
 func (w *fakeEnvironment) start(objects []client.Object) {
-	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}, Spec: v1alpha1.IAMRoleAllowListSpec{
-		Rules: []v1alpha1.AllowRule{{Namespaces: []string{"*"}, Roles: []string{"*"}}}}}
+	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName},
+		Spec: v1alpha1.IAMRoleAllowListSpec{
+			Rules: []v1alpha1.AllowRule{{Namespaces: []string{"*"}, Roles: []string{"*"}}}}}
 	kube := fake.NewClientBuilder().WithScheme(scheme(w.t)).WithObjects(append(objects, list)...).
 		WithIndex(&v1alpha1.IAMBinding{}, "spec.serviceAccountRef.name", func(o client.Object) []string {
 			b, _ := o.(*v1alpha1.IAMBinding)
 			return []string{b.Spec.ServiceAccountRef.Name}
 		}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+			_ ...client.CreateOption) error {
 			review, ok := o.(*authenticationv1.TokenReview)
 			if !ok {
 				return errors.New("not imitated")
@@ -95,9 +98,12 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	var err error
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
-	w.server, err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod", Cache: testenv.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
-		CA:          func() []byte { return w.ca },
-		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
+	w.server,
+		err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod",
+		Cache: testenv.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
+		CA: func() []byte { return w.ca },
+		AuthOptions: []auth.Option{auth.WithSTSRegion(region),
+			auth.WithHTTPClient(&http.Client{Transport: roundTripper(w.roundTrip)})}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -111,11 +117,12 @@ func (w *fakeEnvironment) review(r *authenticationv1.TokenReview) {
 		return
 	}
 	parts := strings.Split(claims.Subject, "/")
-	r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}, User: authenticationv1.UserInfo{
-		Username: "system:serviceaccount:" + parts[0] + ":" + parts[1],
-		Extra: map[string]authenticationv1.ExtraValue{
-			"authentication.kubernetes.io/pod-name": {parts[2]}, "authentication.kubernetes.io/pod-uid": {"uid-" + parts[2]}},
-	}}
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience},
+		User: authenticationv1.UserInfo{
+			Username: "system:serviceaccount:" + parts[0] + ":" + parts[1],
+			Extra: map[string]authenticationv1.ExtraValue{
+				"authentication.kubernetes.io/pod-name": {parts[2]}, "authentication.kubernetes.io/pod-uid": {"uid-" + parts[2]}},
+		}}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -151,7 +158,8 @@ func (w *fakeEnvironment) ask(namespace, serviceAccount, pod string) answer {
 
 func (w *fakeEnvironment) token(namespace, serviceAccount, pod string) string {
 	return unsigned(map[string]any{"sub": namespace + "/" + serviceAccount + "/" + pod, "aud": audience,
-		"exp": time.Now().Add(time.Hour).Unix(), "kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}})
+		"exp":           time.Now().Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{"pod": map[string]string{"uid": "uid-" + pod}}})
 }
 
 func unsigned(claims map[string]any) string {
@@ -163,7 +171,8 @@ func unsigned(claims map[string]any) string {
 }
 
 func (w *fakeEnvironment) trust(role string) {
-	w.cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
+	w.cloud.AWS().SetRole(role,
+		cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
 }
 
 func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {
@@ -171,8 +180,9 @@ func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {
 	return b
 }
 
-// STS is down for half an hour, in the worst moment: just before the proxy renews, with 35 minutes left. The server waits for STS a few
-// seconds and then answers with what it has.
+// STS is down for half an hour, in the worst moment: just before the proxy
+// renews, with 35 minutes left. The server waits for STS a few seconds and then
+// answers with what it has.
 func TestOutageJustBeforeARenewal(t *testing.T) {
 	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
@@ -182,7 +192,8 @@ func TestOutageJustBeforeARenewal(t *testing.T) {
 		for range 30 {
 			start := time.Now()
 			a := w.ask("a", "app", "worker")
-			if took := time.Since(start); a.status != http.StatusOK || a.body["AccessKeyId"] != first.body["AccessKeyId"] || took > 6*time.Second {
+			if took := time.Since(start); a.status != http.StatusOK || a.body["AccessKeyId"] != first.body["AccessKeyId"] ||
+				took > 6*time.Second {
 				t.Fatalf("got %v after %s", a, took)
 			}
 			time.Sleep(time.Minute - time.Since(start))
@@ -221,7 +232,8 @@ func TestBrokenRoleForTenMinutes(t *testing.T) {
 		const minutes, pods = 10, 200
 		for range minutes * 6 {
 			for pod := range pods {
-				if a := w.ask("a", "app", fmt.Sprintf("worker-%d", pod)); a.status != http.StatusForbidden || a.body["Code"] != "AccessDenied" || strings.Contains(a.body["Message"], "user/server") {
+				if a := w.ask("a", "app", fmt.Sprintf("worker-%d", pod)); a.status != http.StatusForbidden ||
+					a.body["Code"] != "AccessDenied" || strings.Contains(a.body["Message"], "user/server") {
 					t.Fatalf("got %v %v", a, a.body)
 				}
 			}
@@ -271,15 +283,29 @@ func TestReviewsThatProveNoPod(t *testing.T) {
 		change func(*authenticationv1.TokenReviewStatus)
 		want   int
 	}{
-		"a whole answer":        {func(*authenticationv1.TokenReviewStatus) {}, http.StatusOK},
-		"not authenticated":     {func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false }, http.StatusUnauthorized},
-		"no audiences":          {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = nil }, http.StatusUnauthorized},
-		"another audience":      {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = []string{"x"} }, http.StatusUnauthorized},
-		"no name of a pod":      {func(s *authenticationv1.TokenReviewStatus) { delete(s.User.Extra, podName) }, http.StatusUnauthorized},
-		"no UID of a pod":       {func(s *authenticationv1.TokenReviewStatus) { delete(s.User.Extra, podUID) }, http.StatusUnauthorized},
-		"two UIDs":              {func(s *authenticationv1.TokenReviewStatus) { s.User.Extra[podUID] = []string{"a", "b"} }, http.StatusUnauthorized},
-		"a user":                {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "a:app" }, http.StatusUnauthorized},
-		"half a ServiceAccount": {func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:a" }, http.StatusUnauthorized},
+		"a whole answer": {func(*authenticationv1.TokenReviewStatus) {}, http.StatusOK},
+		"not authenticated": {func(s *authenticationv1.TokenReviewStatus) {
+			s.Authenticated = false
+		}, http.StatusUnauthorized},
+		"no audiences": {func(s *authenticationv1.TokenReviewStatus) { s.Audiences = nil }, http.StatusUnauthorized},
+		"another audience": {func(s *authenticationv1.TokenReviewStatus) {
+			s.Audiences = []string{"x"}
+		}, http.StatusUnauthorized},
+		"no name of a pod": {func(s *authenticationv1.TokenReviewStatus) {
+			delete(s.User.Extra, podName)
+		}, http.StatusUnauthorized},
+		"no UID of a pod": {func(s *authenticationv1.TokenReviewStatus) {
+			delete(s.User.Extra, podUID)
+		}, http.StatusUnauthorized},
+		"two UIDs": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Extra[podUID] = []string{"a", "b"}
+		}, http.StatusUnauthorized},
+		"a user": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Username = "a:app"
+		}, http.StatusUnauthorized},
+		"half a ServiceAccount": {func(s *authenticationv1.TokenReviewStatus) {
+			s.User.Username = "system:serviceaccount:a"
+		}, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(w *fakeEnvironment) {
@@ -296,7 +322,8 @@ func TestReviewsThatProveNoPod(t *testing.T) {
 	}
 }
 
-// The API server decides on each request, also for a token that it accepted a moment ago and credentials in the cache.
+// The API server decides on each request, also for a token that it accepted a
+// moment ago and credentials in the cache.
 func TestEachRequestIsReviewed(t *testing.T) {
 	inFakeTime(t, func(w *fakeEnvironment) {
 		w.trust(roles + "app")
@@ -317,7 +344,8 @@ func TestAPIServerDown(t *testing.T) {
 	inFakeTime(t, func(w *fakeEnvironment) {
 		w.change = func(*authenticationv1.TokenReview) error { return errors.New("connection refused by 10.0.0.1") }
 		a := w.ask("a", "app", "worker")
-		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" || strings.Contains(a.body["Message"], "10.0.0.1") {
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" ||
+			strings.Contains(a.body["Message"], "10.0.0.1") {
 			t.Errorf("got %v %v %v", a, a.header, a.body)
 		}
 	})
@@ -344,19 +372,23 @@ func TestMetrics(t *testing.T) {
 				if len(m.GetLabel()) != 1 || m.GetLabel()[0].GetName() != "result" {
 					t.Errorf("%s has the labels %v", f.GetName(), m.GetLabel())
 				}
-				got[strings.TrimPrefix(f.GetName(), "podidentity_server_")+" "+m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleCount()
+				got[strings.TrimPrefix(f.GetName(), "podidentity_server_")+" "+
+					m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleCount()
 			}
 		}
 		const requests = "request_duration_seconds "
-		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1, "podidentity_build_info": 1, "podidentity_server_certificate_expiry_timestamp_seconds": 1,
-			"podidentity_server_connections": 1, "podidentity_server_evicted_connections_total": 1, "token_review_duration_seconds success": 3}
+		want := map[string]uint64{requests + "Issued": 1, requests + "NotBound": 1, requests + "RoleNotAssumable": 1,
+			"podidentity_build_info": 1, "podidentity_server_certificate_expiry_timestamp_seconds": 1,
+			"podidentity_server_connections": 1, "podidentity_server_evicted_connections_total": 1,
+			"token_review_duration_seconds success": 3}
 		if !maps.Equal(got, want) {
 			t.Errorf("got %v", got)
 		}
 	}, named(bindingOf("a", "app", roles+"app"), "app"), named(bindingOf("a", "broken", roles+"missing"), "broken"))
 }
 
-// A binding that was stored without the CRD's validation cannot replace a tag of the server.
+// A binding that was stored without the CRD's validation cannot replace a tag
+// of the server.
 func TestUserTagsCannotReplaceOurs(t *testing.T) {
 	for name, test := range map[string]struct {
 		key  string
@@ -384,7 +416,8 @@ func TestUserTagsCannotReplaceOurs(t *testing.T) {
 
 var pods = flag.Int("podidentity.pods", 1000, "pods of the test of a warm-up")
 
-// All pods of 20 namespaces ask at once, STS takes 50 ms, and a pod that gets 503 comes back when Retry-After says.
+// All pods of 20 namespaces ask at once, STS takes 50 ms, and a pod that gets
+// 503 comes back when Retry-After says.
 func TestWarmUp(t *testing.T) {
 	const namespaces = 20
 	var objects []client.Object
@@ -422,7 +455,8 @@ func TestWarmUp(t *testing.T) {
 		}
 		all.Wait()
 		took := time.Since(start)
-		t.Logf("%d pods in %d namespaces: %s, %d TokenReviews, %d AssumeRole, %d retries", *pods, namespaces, took, w.reviews.Load(), w.cloud.Calls("sts", "AssumeRole"), retries.Load())
+		t.Logf("%d pods in %d namespaces: %s, %d TokenReviews, %d AssumeRole, %d retries", *pods, namespaces, took,
+			w.reviews.Load(), w.cloud.Calls("sts", "AssumeRole"), retries.Load())
 		if n := w.cloud.Calls("sts", "AssumeRole"); n != *pods {
 			t.Errorf("%d AssumeRole", n)
 		}

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits keep one client from using up what all share: TokenReviews of the API server, and the quota of STS.
+// Limits keep one client from using up what all share: TokenReviews of the API
+// server, and the quota of STS.
 const (
 	maxReviews      = 64             // in flight
 	namespaceRate   = rate.Limit(50) // attested requests a second

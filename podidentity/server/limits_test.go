@@ -65,19 +65,29 @@ func TestMalformedRequests(t *testing.T) {
 			change       func(*http.Request)
 			want         int
 		}{
-			"another path":          {http.MethodPost, "/", nil, nil, http.StatusNotFound},
-			"a path below":          {http.MethodPost, podidentity.Path + "/x", nil, nil, http.StatusNotFound},
-			"GET":                   {http.MethodGet, podidentity.Path, nil, nil, http.StatusMethodNotAllowed},
-			"a JSON bomb":           {http.MethodPost, podidentity.Path, strings.NewReader(strings.Repeat("[", 1<<20)), nil, http.StatusBadRequest},
-			"a body in chunks":      {http.MethodPost, podidentity.Path, io.MultiReader(strings.NewReader("{}")), nil, http.StatusBadRequest},
-			"no Authorization":      {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
-			"two Authorizations":    {http.MethodPost, podidentity.Path, nil, func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
-			"another scheme":        {http.MethodPost, podidentity.Path, nil, authorization(token), http.StatusUnauthorized},
-			"no token":              {http.MethodPost, podidentity.Path, nil, authorization("Bearer "), http.StatusUnauthorized},
-			"not a JWT":             {http.MethodPost, podidentity.Path, nil, authorization("Bearer x"), http.StatusUnauthorized},
-			"a million characters":  {http.MethodPost, podidentity.Path, nil, authorization("Bearer " + strings.Repeat("a", 1<<20)), http.StatusUnauthorized},
-			"more than one segment": {http.MethodPost, podidentity.Path, nil, authorization("Bearer " + token + " " + token), http.StatusUnauthorized},
-			"the scheme in lower":   {http.MethodPost, podidentity.Path, nil, authorization("bearer " + token), http.StatusForbidden},
+			"another path": {http.MethodPost, "/", nil, nil, http.StatusNotFound},
+			"a path below": {http.MethodPost, podidentity.Path + "/x", nil, nil, http.StatusNotFound},
+			"GET":          {http.MethodGet, podidentity.Path, nil, nil, http.StatusMethodNotAllowed},
+			"a JSON bomb": {http.MethodPost, podidentity.Path, strings.NewReader(strings.Repeat("[", 1<<20)), nil,
+				http.StatusBadRequest},
+			"a body in chunks": {http.MethodPost, podidentity.Path, io.MultiReader(strings.NewReader("{}")), nil,
+				http.StatusBadRequest},
+			"no Authorization": {http.MethodPost, podidentity.Path, nil, func(r *http.Request) {
+				r.Header.Del("Authorization")
+			}, http.StatusUnauthorized},
+			"two Authorizations": {http.MethodPost, podidentity.Path, nil, func(r *http.Request) {
+				r.Header.Add("Authorization", "Bearer x")
+			}, http.StatusUnauthorized},
+			"another scheme": {http.MethodPost, podidentity.Path, nil, authorization(token), http.StatusUnauthorized},
+			"no token":       {http.MethodPost, podidentity.Path, nil, authorization("Bearer "), http.StatusUnauthorized},
+			"not a JWT": {http.MethodPost, podidentity.Path, nil, authorization("Bearer x"),
+				http.StatusUnauthorized},
+			"a million characters": {http.MethodPost, podidentity.Path, nil,
+				authorization("Bearer " + strings.Repeat("a", 1<<20)), http.StatusUnauthorized},
+			"more than one segment": {http.MethodPost, podidentity.Path, nil, authorization("Bearer " + token + " " + token),
+				http.StatusUnauthorized},
+			"the scheme in lower": {http.MethodPost, podidentity.Path, nil, authorization("bearer " + token),
+				http.StatusForbidden},
 		} {
 			r := httptest.NewRequestWithContext(w.t.Context(), test.method, test.path, test.body)
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -91,7 +101,8 @@ func TestMalformedRequests(t *testing.T) {
 	})
 }
 
-// An API server that hangs holds 64 reviews. The requests behind them are sent away when their time is up.
+// An API server that hangs holds 64 reviews. The requests behind them are sent
+// away when their time is up.
 func TestReviewsInFlightAreBounded(t *testing.T) {
 	inFakeTime(t, func(w *fakeEnvironment) {
 		end := make(chan struct{})
@@ -131,7 +142,8 @@ func TestOneNamespaceCannotUseUpTheQuotaOfSTS(t *testing.T) {
 			all.Go(func() {
 				for time.Since(start) < 20*time.Second {
 					a := w.ask("a", "app", fmt.Sprint(pod.Add(1)))
-					if a.status == http.StatusServiceUnavailable && a.body["Code"] != "Throttled" || a.status != http.StatusOK && a.header.Get("Retry-After") == "" {
+					if a.status == http.StatusServiceUnavailable && a.body["Code"] != "Throttled" ||
+						a.status != http.StatusOK && a.header.Get("Retry-After") == "" {
 						t.Errorf("got %v", a)
 					}
 					if a.status != http.StatusOK {

@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testca"
 )
 
-// certificate is a pair of files, as a mounted Secret has them: the folder is a link that changes at once.
+// certificate is a pair of files, as a mounted Secret has them: the folder is a
+// link that changes at once.
 type certificate struct {
 	t    testing.TB
 	dir  string
@@ -36,7 +37,8 @@ func newCertificate(t testing.TB) *certificate {
 func (c *certificate) certFile() string { return filepath.Join(c.dir, "..data", "tls.crt") }
 func (c *certificate) keyFile() string  { return filepath.Join(c.dir, "..data", "tls.key") }
 
-// write replaces the pair by one of another CA, and returns its serial number. Clients trust all CAs.
+// write replaces the pair by one of another CA, and returns its serial number.
+// Clients trust all CAs.
 func (c *certificate) write() (serial int64) {
 	c.t.Helper()
 	ca := testca.New(c.t, "server")
@@ -52,7 +54,8 @@ func (c *certificate) write() (serial int64) {
 	for _, err := range []error{
 		os.Mkdir(folder, 0o700),
 		os.WriteFile(filepath.Join(folder, "tls.crt"), cert, 0o600),
-		os.WriteFile(filepath.Join(folder, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
+		os.WriteFile(filepath.Join(folder, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+			0o600),
 		os.Symlink(folder, link),
 		os.Rename(link, filepath.Join(c.dir, "..data")),
 	} {
@@ -77,14 +80,17 @@ func (w *environment) listening(c *certificate) (address string, stop func()) {
 	return listener.Addr().String(), w.start(mgr)
 }
 
-// post asks over HTTPS on a new connection, and returns the serial number of the certificate too.
+// post asks over HTTPS on a new connection, and returns the serial number of
+// the certificate too.
 func (c *certificate) post(pool *x509.CertPool, address, token string) (status int, serial int64, err error) {
 	return c.postFrom(net.IPv4(127, 0, 0, 1), pool, address, token)
 }
 
-func (c *certificate) postFrom(from net.IP, pool *x509.CertPool, address, token string) (status int, serial int64, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext}
+func (c *certificate) postFrom(from net.IP, pool *x509.CertPool, address,
+	token string) (status int, serial int64, err error) {
+	transport := &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext}
 	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "https://"+address+podidentity.Path, http.NoBody)
 	if err != nil {
 		return 0, 0, err
@@ -136,7 +142,8 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 	t.Logf("%d requests", requests.Load())
 }
 
-// Connections are bounded in size and time before a request reaches the handler.
+// Connections are bounded in size and time before a request reaches the
+// handler.
 func TestConnectionsAreBounded(t *testing.T) {
 	w := newEnvironment(t)
 	c := newCertificate(t)
@@ -145,12 +152,15 @@ func TestConnectionsAreBounded(t *testing.T) {
 		sent, want string
 		within     time.Duration
 	}{
-		"a million characters of headers": {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + strings.Repeat("a", 1<<20), "HTTP/1.1 431 ", 3 * time.Second},
-		"headers that never end":          {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\n", "", 10 * time.Second},
-		"a body that never ends":          {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{", "HTTP/1.1 400 ", 3 * time.Second},
+		"a million characters of headers": {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " +
+			strings.Repeat("a", 1<<20), "HTTP/1.1 431 ", 3 * time.Second},
+		"headers that never end": {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\n", "", 10 * time.Second},
+		"a body that never ends": {"POST /v1/credentials HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{",
+			"HTTP/1.1 400 ", 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: c.pool, MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", address)
+			conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: c.pool, MinVersion: tls.VersionTLS12}}).DialContext(
+				t.Context(), "tcp", address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +183,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// An address holds as many connections as it can, with headers that it never ends. Pods of both addresses get credentials meanwhile.
+// An address holds as many connections as it can, with headers that it never
+// ends. Pods of both addresses get credentials meanwhile.
 func TestOneAddressCannotHoldAllConnections(t *testing.T) {
 	const most = 32
 	w := newEnvironment(t, func(w *environment) { w.connections = most })
@@ -182,12 +193,14 @@ func TestOneAddressCannotHoldAllConnections(t *testing.T) {
 	c := newCertificate(t)
 	address, _ := w.listening(c)
 	hold := func() (closed chan struct{}) {
-		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: c.pool, MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", address)
+		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: c.pool, MinVersion: tls.VersionTLS12}}).DialContext(
+			t.Context(), "tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		_, _ = io.WriteString(conn, "POST /v1/credentials HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+strings.Repeat("a", 8<<10))
+		_, _ = io.WriteString(conn,
+			"POST /v1/credentials HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+strings.Repeat("a", 8<<10))
 		closed = make(chan struct{})
 		go func() {
 			defer close(closed)
@@ -212,7 +225,9 @@ func TestOneAddressCannotHoldAllConnections(t *testing.T) {
 	for _, closed := range flood[:2*most] {
 		<-closed
 	}
-	w.eventually("the server counts its connections", func() bool { return w.gauge("podidentity_server_connections") <= most })
+	w.eventually("the server counts its connections", func() bool {
+		return w.gauge("podidentity_server_connections") <= most
+	})
 	if evicted := w.gauge("podidentity_server_evicted_connections_total"); evicted < 2*most {
 		t.Errorf("%v connections evicted", evicted)
 	}

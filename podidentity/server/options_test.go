@@ -33,7 +33,8 @@ func TestOptions(t *testing.T) {
 		"a cache without capacity":   {func(o *server.Options) { o.Cache = emptyCache(t) }, "Options.Cache"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := server.Options{Client: fake.NewClientBuilder().Build(), Audience: audience, Cluster: "prod", Cache: testenv.Cache(t)}
+			options := server.Options{Client: fake.NewClientBuilder().Build(), Audience: audience, Cluster: "prod",
+				Cache: testenv.Cache(t)}
 			test.change(&options)
 			_, err := server.New(options)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -17,11 +17,13 @@ import (
 
 const eventAction = "IssueCredentials"
 
-// reported records why an attested pod gets no credentials: as an Event if an edit is needed, else in the log.
+// reported records why an attested pod gets no credentials: as an Event if an
+// edit is needed, else in the log.
 func (s *Server) reported(p pod, b *v1alpha1.IAMBinding, err error) error {
 	refused := refusalOf(err)
 	if refused.status != http.StatusForbidden {
-		s.options.Logger.Error(err, "no credentials for an attested pod", "namespace", p.namespace, "pod", p.name, "serviceAccount", p.serviceAccount)
+		s.options.Logger.Error(err, "no credentials for an attested pod", "namespace", p.namespace, "pod", p.name,
+			"serviceAccount", p.serviceAccount)
 		return err
 	}
 	s.event(podReference(p), refused.code, err.Error())
@@ -36,10 +38,12 @@ func podReference(p pod) *corev1.ObjectReference {
 }
 
 func bindingReference(b *v1alpha1.IAMBinding) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IAMBinding", Namespace: b.Namespace, Name: b.Name, UID: b.UID}
+	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IAMBinding", Namespace: b.Namespace,
+		Name: b.Name, UID: b.UID}
 }
 
-// event leaves out the related object: an Event that repeats is counted instead of written, and 200 pods of one binding make one.
+// event leaves out the related object: an Event that repeats is counted instead
+// of written, and 200 pods of one binding make one.
 func (s *Server) event(regarding runtime.Object, reason, message string) {
 	kubeevent.Record(s.options.Events, regarding, corev1.EventTypeWarning, reason, eventAction, message)
 }
@@ -69,13 +73,15 @@ type metrics struct {
 //	podidentity_server_evicted_connections_total             connections that Listen closed because of Options.MaxConnections
 func newMetrics() metrics {
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"result"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}, []string{"result"})
 	}
 	return metrics{
 		requests: histogram("podidentity_server_request_duration_seconds", "Requests for credentials, by result."),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_certificate_expiry_timestamp_seconds",
 			Help: "When the certificate of the server expires, in seconds since 1970."}),
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_connections", Help: "Open connections of the server."}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "podidentity_server_connections",
+			Help: "Open connections of the server."}),
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{Name: "podidentity_server_evicted_connections_total",
 			Help: "Connections that the server closed to make room for others."}),
 		reviews: histogram("podidentity_server_token_review_duration_seconds", "TokenReviews, by result."),
@@ -86,8 +92,8 @@ func (m metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(m.requests), r.Register(m.reviews), r.Register(m.expiry), r.Register(m.connections), r.Register(m.evicted),
-		metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
+	return errors.Join(r.Register(m.requests), r.Register(m.reviews), r.Register(m.expiry), r.Register(m.connections),
+		r.Register(m.evicted), metric.Register(buildinfo.OfModule(), r, "podidentity", "server"))
 }
 
 func (m metrics) reviewed(start time.Time, err error) {

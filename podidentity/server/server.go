@@ -23,7 +23,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// requestTimeout bounds the time until an answer. A client that waits a little longer always gets one.
+// requestTimeout bounds the time until an answer. A client that waits a little
+// longer always gets one.
 const requestTimeout = 15 * time.Second
 
 // DefaultMaxConnections is the number of open connections without
@@ -39,23 +40,27 @@ type Options struct {
 	// annotations and managed fields of IAMBindings: tenants write them, and
 	// the server reads none. Required.
 	Client client.Client
-	// Audience is the audience of the pods' tokens. No other service may accept it. Required.
+	// Audience is the audience of the pods' tokens. No other service may accept
+	// it. Required.
 	Audience string
 	// Cluster is a DNS label that starts the session names. It distinguishes
 	// clusters whose servers may assume the same roles. Required.
 	Cluster string
-	// Cache holds the credentials. Size it for one entry per pod, one per binding, and the server's own. Required.
+	// Cache holds the credentials. Size it for one entry per pod, one per
+	// binding, and the server's own. Required.
 	Cache *cache.TokenCache
-	// CA returns the PEM certificates that sidecars are to trust, the same as webhook.Options.CA. Each answer with
-	// credentials hands them to its sidecar. The server logs a bundle that sidecars would ignore, and leaves it out. Nil
-	// hands out none.
+	// CA returns the PEM certificates that sidecars are to trust, the same as
+	// webhook.Options.CA. Each answer with credentials hands them to its
+	// sidecar. The server logs a bundle that sidecars would ignore, and leaves
+	// it out. Nil hands out none.
 	CA func() []byte
 	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An
 	// endpoint of auth.WithSTSEndpoint has to be of AWS.
 	AuthOptions []auth.Option
 	// Events records Events of pods and bindings. Nil records nothing.
 	Events events.EventRecorder
-	// Logger receives one line for each answer with credentials. The zero value drops it.
+	// Logger receives one line for each answer with credentials. The zero value
+	// drops it.
 	Logger logr.Logger
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
@@ -99,7 +104,8 @@ func New(options Options) (*Server, error) {
 	if options.MaxConnections <= 0 {
 		options.MaxConnections = DefaultMaxConnections
 	}
-	s := &Server{options: options, provider: &aws.Provider{}, metrics: newMetrics(), reviews: make(quota.Slots, maxReviews),
+	s := &Server{options: options, provider: &aws.Provider{}, metrics: newMetrics(),
+		reviews:    make(quota.Slots, maxReviews),
 		namespaces: &namespaceLimits{buckets: map[string]*rate.Limiter{}}}
 	return s, s.metrics.register(options.Registerer)
 }
@@ -114,7 +120,8 @@ func checkSTS(options []auth.Option) error {
 	if o.STSEndpoint == "" {
 		return nil
 	}
-	return (&aws.Provider{}).ValidateOptions(&provider.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"}) // without AllowedSTSHosts
+	// without AllowedSTSHosts
+	return (&aws.Provider{}).ValidateOptions(&provider.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"})
 }
 
 // ServeHTTP answers one request, within 15 seconds. It never reads a body.
@@ -155,15 +162,19 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 	if err != nil {
 		return nil, s.reported(pod, binding, err)
 	}
-	s.options.Logger.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount, "pod", pod.name, "podUID", pod.uid,
-		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID", token.AccessKeyID(), "expiry", token.ExpiresAt().Format(time.RFC3339))
+	s.options.Logger.Info("issued AWS credentials", "namespace", pod.namespace, "serviceAccount", pod.serviceAccount,
+		"pod", pod.name, "podUID", pod.uid,
+		"binding", binding.Name, "role", binding.Spec.AWS.RoleARN, "session", token.SessionName(), "accessKeyID",
+		token.AccessKeyID(), "expiry", token.ExpiresAt().Format(time.RFC3339))
 	return token, nil
 }
 
-// probeToken is no token, so that a TokenReview of it is answered and grants nothing.
+// probeToken is no token, so that a TokenReview of it is answered and grants
+// nothing.
 const probeToken = "readiness"
 
-// Ready is a healthz.Checker. It succeeds once the informers have synced and the API server reviews tokens.
+// Ready is a healthz.Checker. It succeeds once the informers have synced and
+// the API server reviews tokens.
 func (s *Server) Ready(r *http.Request) error {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
@@ -174,7 +185,8 @@ func (s *Server) Ready(r *http.Request) error {
 	if err := s.options.Client.List(ctx, &v1alpha1.IAMBindingList{}, client.Limit(1)); err != nil {
 		return fmt.Errorf("list IAMBindings: %w", err)
 	}
-	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: probeToken, Audiences: []string{s.options.Audience}}}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: probeToken,
+		Audiences: []string{s.options.Audience}}}
 	if err := s.options.Client.Create(ctx, review); err != nil {
 		return fmt.Errorf("create TokenReview: %w", err)
 	}

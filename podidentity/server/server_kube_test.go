@@ -36,7 +36,8 @@ func TestIssue(t *testing.T) {
 	got := w.ask(w.token("app", p, audience))
 	id := w.identity(got)
 
-	if keys := slices.Sorted(maps.Keys(got.body)); !slices.Equal(keys, []string{"AccessKeyId", "Expiration", "SecretAccessKey", "Token"}) {
+	if keys := slices.Sorted(maps.Keys(got.body)); !slices.Equal(keys,
+		[]string{"AccessKeyId", "Expiration", "SecretAccessKey", "Token"}) {
 		t.Errorf("the answer has %v", keys)
 	}
 	expiry, err := time.Parse("2006-01-02T15:04:05Z", got.body["Expiration"])
@@ -54,7 +55,8 @@ func TestIssue(t *testing.T) {
 	if all := w.audit.all(); len(all) != 1 {
 		t.Errorf("the log has %q", all)
 	} else {
-		for _, part := range []string{string(p.UID), b.Spec.AWS.RoleARN, id.SessionName, got.body["AccessKeyId"], b.Name, got.body["Expiration"]} {
+		for _, part := range []string{string(p.UID), b.Spec.AWS.RoleARN, id.SessionName, got.body["AccessKeyId"], b.Name,
+			got.body["Expiration"]} {
 			if !strings.Contains(all[0], part) {
 				t.Errorf("the audit line lacks %q: %s", part, all[0])
 			}
@@ -126,12 +128,14 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	w.terminatedAt(terminating, time.Now().Add(-61*time.Second))
 	w.eventually("the terminating pod is refused after its minute", refused(terminating))
 	w.events.expectNone(t)
-	if err := w.admin.Patch(t.Context(), terminating, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+	if err := w.admin.Patch(t.Context(), terminating,
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
 }
 
-// terminatedAt writes the deletionTimestamp of a pod into etcd, since no client can set it.
+// terminatedAt writes the deletionTimestamp of a pod into etcd, since no client
+// can set it.
 func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
 	w.t.Helper()
 	w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
@@ -142,11 +146,13 @@ func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	body, err := json.Marshal(map[string][]byte{"key": []byte("/registry/pods/" + p.Namespace + "/" + p.Name), "value": value})
+	body,
+		err := json.Marshal(map[string][]byte{"key": []byte("/registry/pods/" + p.Namespace + "/" + p.Name), "value": value})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.cluster.APIServer().EtcdURL.JoinPath("v3/kv/put").String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost,
+		w.cluster.APIServer().EtcdURL.JoinPath("v3/kv/put").String(), bytes.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -160,14 +166,18 @@ func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
 	})
 }
 
-// TestUnfitTokensAreNotReviewed has the tokens that the server refuses by itself.
+// TestUnfitTokensAreNotReviewed has the tokens that the server refuses by
+// itself.
 func TestUnattestedTokens(t *testing.T) {
 	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
 	good := w.token("app", p, audience)
 	issuer := testenv.Issuer(t)
-	foreign, err := issuer.Sign(issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}}, []string{audience}, time.Hour))
+	foreign,
+		err := issuer.Sign(
+		issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}},
+			[]string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +188,8 @@ func TestUnattestedTokens(t *testing.T) {
 		"of another issuer": foreign,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if a := w.ask(token); a.status != http.StatusUnauthorized || a.body["Code"] != "NotAttested" || a.header.Get("Www-Authenticate") != "Bearer" {
+			if a := w.ask(token); a.status != http.StatusUnauthorized || a.body["Code"] != "NotAttested" ||
+				a.header.Get("Www-Authenticate") != "Bearer" {
 				t.Errorf("got %v %v", a, a.body)
 			}
 		})
@@ -192,7 +203,8 @@ func TestNotBound(t *testing.T) {
 	w.bind("other", w.role("other"))
 	p := w.worker("app")
 	a := w.ask(w.token("app", p, audience))
-	if a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonNotBound || !strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
+	if a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonNotBound ||
+		!strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
@@ -200,7 +212,8 @@ func TestNotBound(t *testing.T) {
 	}
 }
 
-// An Event that repeats is counted by the API server's own rules, so that pods that keep asking write few.
+// An Event that repeats is counted by the API server's own rules, so that pods
+// that keep asking write few.
 func TestEventsAtTheAPIServer(t *testing.T) {
 	w := newEnvironment(t, func(w *environment) { w.records = true })
 	b := w.bind("app", roles+"missing")
@@ -214,7 +227,8 @@ func TestEventsAtTheAPIServer(t *testing.T) {
 	all := &eventsv1.EventList{}
 	count := func(kind, name string) (n int) {
 		for _, e := range all.Items {
-			if e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == "AccessDenied" && e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, "sts:AssumeRole") {
+			if e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == "AccessDenied" &&
+				e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, "sts:AssumeRole") {
 				n++
 			}
 		}
@@ -235,14 +249,16 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	second := w.bind("app", w.role("other"))
-	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonConflict || !strings.Contains(a.body["Message"], first.Name) {
+	if a := w.ask(token); a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonConflict ||
+		!strings.Contains(a.body["Message"], first.Name) {
 		t.Errorf("got %v %v", a, a.body)
 	}
 	w.must(w.admin.Delete(t.Context(), second))
 	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
 }
 
-// A binding that is being deleted counts as gone, for pods and for conflicts, and its status is left alone.
+// A binding that is being deleted counts as gone, for pods and for conflicts,
+// and its status is left alone.
 func TestBindingThatIsBeingDeleted(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"), func(b *v1alpha1.IAMBinding) { b.Finalizers = []string{"example.com/keep"} })
@@ -257,15 +273,18 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 	}
 	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
+	if c := meta.FindStatusCondition(b.Status.Conditions,
+		v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
 		t.Errorf("the condition is %v", c)
 	}
-	if err := w.admin.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+	if err := w.admin.Patch(t.Context(), b,
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
 }
 
-// The list is checked at every issue, so that a rule that is taken away counts for credentials in the cache too.
+// The list is checked at every issue, so that a rule that is taken away counts
+// for credentials in the cache too.
 func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 	w := newEnvironment(t)
 	w.bind("app", w.role("a"))
@@ -275,13 +294,15 @@ func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
 		a := w.ask(token)
 		return a.status == http.StatusForbidden && a.body["Code"] == podidentity.ReasonRoleNotAllowed
 	}
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
+	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace},
+		Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
 	w.eventually("the pattern a|b is literal", refused)
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a"}})
 	w.eventually("the role is served again", func() bool { return w.ask(token).status == http.StatusOK })
 	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace + "x"}, Roles: []string{"*"}})
 	w.eventually("another namespace's rule does not count", refused)
-	if err := w.admin.Delete(t.Context(), &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); err != nil {
+	if err := w.admin.Delete(t.Context(),
+		&v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("without a list no role is allowed", refused)
@@ -309,12 +330,14 @@ func TestServerWithoutIdentity(t *testing.T) {
 	w.events.expectNone(t)
 }
 
-// A server whose own credentials AWS refuses gets new ones, and no pod is blamed.
+// A server whose own credentials AWS refuses gets new ones, and no pod is
+// blamed.
 func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
-	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden, Code: "InvalidClientTokenId", Message: "no"})
+	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Times: 1, Status: http.StatusForbidden,
+		Code: "InvalidClientTokenId", Message: "no"})
 	token := w.workerToken("app")
 	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
 		t.Errorf("got %v %v", a, a.body)
@@ -340,17 +363,21 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// The API server accepts times that Go cannot read. The policy refuses them, but one may have been stored before.
+// The API server accepts times that Go cannot read. The policy refuses them,
+// but one may have been stored before.
 func TestBindingWithATimeThatGoCannotRead(t *testing.T) {
 	var bad *v1alpha1.IAMBinding
 	w := newEnvironment(t, func(w *environment) {
 		bad = &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "bad"},
-			Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: w.role("bad")}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "bad"}}}
+			Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: w.role("bad")},
+				ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "bad"}}}
 		w.must(w.admin.Create(t.Context(), bad))
-		patch := `{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z"}]}}`
+		patch :=
+			`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z"}]}}`
 		w.must(w.admin.Status().Patch(t.Context(), bad, client.RawPatch(types.MergePatchType, []byte(patch))))
 	})
-	if err := w.server.Ready(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)); err != nil {
+	if err := w.server.Ready(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz",
+		http.NoBody)); err != nil {
 		t.Error(err)
 	}
 	w.bind("app", w.role("app"))

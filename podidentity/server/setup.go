@@ -29,12 +29,14 @@ import (
 // only CAs or bindings from the API server calls it too.
 func CheckAPIServer(config *rest.Config) error { return apiserver.CheckVerified(config) }
 
-// SetupWithManager adds the handler's index of bindings, and the controller that writes their status on the leader.
+// SetupWithManager adds the handler's index of bindings, and the controller
+// that writes their status on the leader.
 func (s *Server) SetupWithManager(mgr ctrl.Manager) error {
 	if err := CheckAPIServer(mgr.GetConfig()); err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex, indexServiceAccount); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.IAMBinding{}, serviceAccountIndex,
+		indexServiceAccount); err != nil {
 		return fmt.Errorf("index IAMBindings: %w", err)
 	}
 	return errors.Join(s.forgetDeleted(mgr), (&statusWriter{Server: s}).setup(mgr))
@@ -46,12 +48,14 @@ const (
 	seriesOperation = "credentials"
 )
 
-// forgetDeleted removes the series of deleted bindings, on every replica, because each one serves pods.
+// forgetDeleted removes the series of deleted bindings, on every replica,
+// because each one serves pods.
 func (s *Server) forgetDeleted(mgr ctrl.Manager) error {
 	if s.options.Series == nil {
 		return nil
 	}
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.IAMBinding{}, ctrlcache.BlockUntilSynced(false))
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.IAMBinding{},
+		ctrlcache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch IAMBindings: %w", err)
 	}
@@ -68,7 +72,8 @@ func (s *Server) forget(o any) {
 	}
 }
 
-// forgetLate removes the series that an exchange has brought back after the deletion of its binding.
+// forgetLate removes the series that an exchange has brought back after the
+// deletion of its binding.
 func (s *Server) forgetLate(ctx context.Context, b *v1alpha1.IAMBinding) {
 	err := s.options.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{})
 	if s.options.Series != nil && apierrors.IsNotFound(err) {
@@ -113,7 +118,8 @@ func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFi
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 			MaxHeaderBytes: maxHeaderBytes, ErrorLog: newErrorLog(),
 		},
-		Listener:        tls.NewListener(bounded, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}),
+		Listener: tls.NewListener(bounded,
+			&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}),
 		ShutdownTimeout: &timeout,
 	})
 }

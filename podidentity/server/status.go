@@ -23,8 +23,9 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// The status writer assumes each accepted role itself, through the cache that serves pods, so that RoleAssumable is known before the
-// first pod asks and a failing role backs off for both.
+// The status writer assumes each accepted role itself, through the cache that
+// serves pods, so that RoleAssumable is known before the first pod asks and a
+// failing role backs off for both.
 const (
 	probeInterval = 15 * time.Minute // of a role that could be assumed
 	probeRetry    = time.Minute      // of one that could not
@@ -47,7 +48,8 @@ func (s *statusWriter) setup(mgr ctrl.Manager) error {
 		Complete(s)
 }
 
-// siblings returns the binding and those of the same ServiceAccount, which may begin or cease to conflict.
+// siblings returns the binding and those of the same ServiceAccount, which may
+// begin or cease to conflict.
 func (s *statusWriter) siblings(ctx context.Context, o client.Object) []reconcile.Request {
 	b, ok := o.(*v1alpha1.IAMBinding)
 	if !ok {
@@ -96,11 +98,14 @@ func (s *statusWriter) Reconcile(ctx context.Context, req reconcile.Request) (re
 	return reconcile.Result{RequeueAfter: next}, s.write(ctx, b, conditions)
 }
 
-// conditionsOf returns the conditions that need no call of AWS. A nil refusal accepts.
+// conditionsOf returns the conditions that need no call of AWS. A nil refusal
+// accepts.
 func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
-	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: podidentity.ReasonAccepted,
+	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue,
+		Reason:  podidentity.ReasonAccepted,
 		Message: "pods of the ServiceAccount are served" + outageWarning(session)}
-	conflicting := metav1.Condition{Type: v1alpha1.ConditionConflict, Status: metav1.ConditionFalse, Reason: podidentity.ReasonNoConflict,
+	conflicting := metav1.Condition{Type: v1alpha1.ConditionConflict, Status: metav1.ConditionFalse,
+		Reason:  podidentity.ReasonNoConflict,
 		Message: "no other IAMBinding names the ServiceAccount"}
 	if r == nil {
 		return []metav1.Condition{accepted, conflicting}
@@ -109,17 +114,20 @@ func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
 	if r.code == podidentity.ReasonConflict {
 		conflicting.Status, conflicting.Reason, conflicting.Message = metav1.ConditionTrue, r.code, r.message
 	}
-	return []metav1.Condition{accepted, conflicting, {Type: v1alpha1.ConditionRoleAssumable, Status: metav1.ConditionUnknown,
-		Reason: podidentity.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
+	return []metav1.Condition{accepted, conflicting,
+		{Type: v1alpha1.ConditionRoleAssumable, Status: metav1.ConditionUnknown,
+			Reason: podidentity.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
 }
 
-// outageWarning names the outage of STS that applications do not notice, if that is less than 30 minutes. A proxy has at least 55 % of a
-// session left when it renews. It needs three minutes for its margin and its next attempt.
+// outageWarning names the outage of STS that applications do not notice, if
+// that is less than 30 minutes. A proxy has at least 55 % of a session left
+// when it renews. It needs three minutes for its margin and its next attempt.
 func outageWarning(session time.Duration) string {
 	if session >= time.Hour {
 		return ""
 	}
-	return fmt.Sprintf("; with durationSeconds %d applications notice an outage of STS after %d minutes, with 3600 after 30",
+	return fmt.Sprintf(
+		"; with durationSeconds %d applications notice an outage of STS after %d minutes, with 3600 after 30",
 		int(session.Seconds()), int((session*55/100 - 3*time.Minute).Minutes()))
 }
 
@@ -128,7 +136,8 @@ func (s *statusWriter) probe(ctx context.Context, b *v1alpha1.IAMBinding) (c met
 	c.Type = v1alpha1.ConditionRoleAssumable
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	token, err := s.credentials(ctx, b, pod{namespace: b.Namespace, serviceAccount: b.Spec.ServiceAccountRef.Name}, probeLifetime)
+	token, err := s.credentials(ctx, b, pod{namespace: b.Namespace, serviceAccount: b.Spec.ServiceAccountRef.Name},
+		probeLifetime)
 	switch {
 	case err == nil:
 		c.Status, c.Reason = metav1.ConditionTrue, podidentity.ReasonAssumed
@@ -157,7 +166,8 @@ func conditionReason(code string) string {
 	return codeDenied
 }
 
-// write patches the status if a condition differs, and records an Event for what an edit has to mend.
+// write patches the status if a condition differs, and records an Event for
+// what an edit has to mend.
 func (s *statusWriter) write(ctx context.Context, b *v1alpha1.IAMBinding, conditions []metav1.Condition) error {
 	generation, changed, before := b.Generation, false, []metav1.Condition(nil)
 	err := optimistic.PatchStatus(ctx, s.options.Client, b, func() bool {
@@ -173,7 +183,8 @@ func (s *statusWriter) write(ctx context.Context, b *v1alpha1.IAMBinding, condit
 	}
 	for _, c := range conditions {
 		had := meta.FindStatusCondition(before, c.Type)
-		if c.Type != v1alpha1.ConditionConflict && c.Status == metav1.ConditionFalse && (had == nil || had.Status != c.Status || had.Reason != c.Reason) {
+		if c.Type != v1alpha1.ConditionConflict && c.Status == metav1.ConditionFalse &&
+			(had == nil || had.Status != c.Status || had.Reason != c.Reason) {
 			s.event(bindingReference(b), c.Reason, c.Message)
 		}
 	}

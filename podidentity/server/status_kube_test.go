@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
+func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus,
+	reason string) metav1.Condition {
 	w.t.Helper()
 	now := &v1alpha1.IAMBinding{}
 	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
@@ -30,7 +31,8 @@ func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType strin
 func TestStatus(t *testing.T) {
 	w := newEnvironment(t)
 	good := w.bind("app", w.role("app"))
-	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
+	if c := w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue,
+		podidentity.ReasonAccepted); c.Message != "pods of the ServiceAccount are served" {
 		t.Errorf("the message is %q", c.Message)
 	}
 	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, podidentity.ReasonNoConflict)
@@ -70,7 +72,8 @@ func TestStatusWarnsOfShortSessions(t *testing.T) {
 	}
 	b.Spec.AWS.DurationSeconds = 3600
 	w.update(b)
-	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted); strings.Contains(c.Message, "minutes") {
+	if c := w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue,
+		podidentity.ReasonAccepted); strings.Contains(c.Message, "minutes") {
 		t.Errorf("the message of an hour is %q", c.Message)
 	}
 }
@@ -82,8 +85,9 @@ func (s *series) DeleteEventsForObject(kind, name, namespace, operation string) 
 	s.deleted.Store(kind+" "+namespace+"/"+name+" "+operation, true)
 }
 
-// A replica that is not the leader serves pods, and writes no status. Tenants choose the names of bindings, so
-// the series of deleted ones would fill its memory.
+// A replica that is not the leader serves pods, and writes no status. Tenants
+// choose the names of bindings, so the series of deleted ones would fill its
+// memory.
 func TestReplicaThatIsNotTheLeader(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podidentity"}}
 	w := newEnvironment(t, func(w *environment) {
@@ -110,7 +114,8 @@ func TestReplicaThatIsNotTheLeader(t *testing.T) {
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 }
 
-// Only an edit or a change at AWS makes a write: probes that see the same again leave the status alone.
+// Only an edit or a change at AWS makes a write: probes that see the same again
+// leave the status alone.
 func TestStatusIsWrittenOnce(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.bind("app", w.role("app"))
@@ -129,7 +134,8 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The texts of the ten bindings of a ServiceAccount stay the same when one more comes.
+// The texts of the ten bindings of a ServiceAccount stay the same when one more
+// comes.
 func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 	w := newEnvironment(t)
 	before := map[string]string{}
@@ -165,7 +171,8 @@ func TestStatusWhileTheServerHasNoIdentity(t *testing.T) {
 	b := w.bind("app", w.role("app"))
 	c := w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionUnknown, "Unavailable")
 	a := w.ask(w.workerToken("app"))
-	if want := "the server has no identity that AWS accepts: ask the administrator of the cluster"; c.Message != want || a.body["Message"] != want {
+	if want := "the server has no identity that AWS accepts: ask the administrator of the cluster"; c.Message != want ||
+		a.body["Message"] != want {
 		t.Errorf("the condition says %q, the answer %v", c.Message, a.body)
 	}
 	if !slices.ContainsFunc(w.audit.all(), func(line string) bool { return strings.Contains(line, "no AWS identity") }) {
@@ -180,7 +187,8 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 	if !strings.Contains(c.Message, "is not authorized to perform: sts:AssumeRole on resource: "+roles+"missing") {
 		t.Errorf("the message is %q", c.Message)
 	}
-	for _, want := range []string{"let the trust policy of role \"" + roles + "missing\" allow sts:AssumeRole and sts:TagSession",
+	for _, want := range []string{"let the trust policy of role \"" + roles +
+		"missing\" allow sts:AssumeRole and sts:TagSession",
 		`the session name "prod.` + w.namespace + `.missing"`, `the tag cluster "prod"`} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("the message lacks %q: %s", want, c.Message)

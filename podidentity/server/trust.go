@@ -19,9 +19,11 @@ const (
 	sessionHash    = 32
 )
 
-// SessionName returns the session name of a ServiceAccount, "<cluster>.<namespace>.<service account>". No two ServiceAccounts share a
-// name, because clusters and namespaces contain no dot. A name that is too long for AWS ends in "@" and a hash of the whole name. No
-// other name contains an "@".
+// SessionName returns the session name of a ServiceAccount,
+// "<cluster>.<namespace>.<service account>". No two ServiceAccounts share a
+// name, because clusters and namespaces contain no dot. A name that is too long
+// for AWS ends in "@" and a hash of the whole name. No other name contains an
+// "@".
 func SessionName(cluster, namespace, serviceAccount string) string {
 	whole := cluster + "." + namespace + "." + serviceAccount
 	if len(whole) <= maxSessionName {
@@ -84,6 +86,7 @@ func TrustPolicy(cluster, serverRole string, b *v1alpha1.IAMBinding) ([]byte, er
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err := encoder.Encode(policyDocument{"2012-10-17", []policyStatement{statement("sts:AssumeRole", assume), statement("sts:TagSession", tag)}})
+	err := encoder.Encode(policyDocument{"2012-10-17",
+		[]policyStatement{statement("sts:AssumeRole", assume), statement("sts:TagSession", tag)}})
 	return out.Bytes(), err
 }

@@ -35,18 +35,21 @@ func TestSessionName(t *testing.T) {
 			if test.want != "" && got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
-			if !regexp.MustCompile(`^[\w+=,.@-]{2,64}$`).MatchString(got) || test.want == "" && (!strings.Contains(got, "@") || len(got) != 64) {
+			if !regexp.MustCompile(`^[\w+=,.@-]{2,64}$`).MatchString(got) ||
+				test.want == "" && (!strings.Contains(got, "@") || len(got) != 64) {
 				t.Errorf("got %q", got)
 			}
 		})
 	}
 }
 
-// No two identities of one installation share a session name, whatever their lengths.
+// No two identities of one installation share a session name, whatever their
+// lengths.
 func TestSessionNameIsInjective(t *testing.T) {
 	seen := map[string][3]string{}
 	labels := []string{"a", "b", "a-b", strings.Repeat("a", 31), strings.Repeat("a", 63), strings.Repeat("a", 62) + "b"}
-	names := append([]string{"a.b", "a.a", "b.a", strings.Repeat("a", 253), strings.Repeat("a", 252) + "b", strings.Repeat("a.", 120) + "a"}, labels...)
+	names := append([]string{"a.b", "a.a", "b.a", strings.Repeat("a", 253), strings.Repeat("a", 252) + "b",
+		strings.Repeat("a.", 120) + "a"}, labels...)
 	for _, cluster := range labels {
 		for _, namespace := range labels {
 			for _, name := range names {
@@ -62,19 +65,23 @@ func TestSessionNameIsInjective(t *testing.T) {
 
 func bindingOf(namespace, serviceAccount, role string) *v1alpha1.IAMBinding {
 	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "b"},
-		Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: role}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: serviceAccount}}}
+		Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: role},
+			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: serviceAccount}}}
 }
 
-// AWS lets the server assume a role with the printed policy for the ServiceAccount of the binding, and for no other.
+// AWS lets the server assume a role with the printed policy for the
+// ServiceAccount of the binding, and for no other.
 func TestTrustPolicyAtSTS(t *testing.T) {
 	cloud := testenv.Cloud(t)
 	id, secret := cloud.AWS().AddUser(account, "admin")
-	config := awssdk.Config{Region: region, HTTPClient: cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
+	config := awssdk.Config{Region: region, HTTPClient: cloud.Client(),
+		Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")}
 	roleOf := func(name string, policy []byte) *iam.CreateRoleInput {
 		return &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: awssdk.String(string(policy))}
 	}
 	admin := iam.NewFromConfig(config)
-	if _, err := admin.CreateRole(t.Context(), roleOf("pod-identity", []byte(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",
+	if _, err := admin.CreateRole(t.Context(),
+		roleOf("pod-identity", []byte(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",
 		"Principal":{"AWS":"arn:aws:iam::`+account+`:user/admin"},"Action":"sts:AssumeRole"}]}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +95,13 @@ func TestTrustPolicyAtSTS(t *testing.T) {
 	if _, err := admin.CreateRole(t.Context(), roleOf("app", policy)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := sts.NewFromConfig(config).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: awssdk.String(serverRole), RoleSessionName: awssdk.String("server")})
+	out, err := sts.NewFromConfig(config).AssumeRole(t.Context(),
+		&sts.AssumeRoleInput{RoleArn: awssdk.String(serverRole), RoleSessionName: awssdk.String("server")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Credentials = credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId, *out.Credentials.SecretAccessKey, *out.Credentials.SessionToken)
+	config.Credentials = credentials.NewStaticCredentialsProvider(*out.Credentials.AccessKeyId,
+		*out.Credentials.SecretAccessKey, *out.Credentials.SessionToken)
 	own := sts.NewFromConfig(config)
 	for name, test := range map[string]struct {
 		cluster, namespace, tagged, externalID string
@@ -105,7 +114,8 @@ func TestTrustPolicyAtSTS(t *testing.T) {
 		"another external ID":               {"prod", "team-a", "team-a", "other", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tags := map[string]string{"kubernetes-namespace": test.tagged, "kubernetes-service-account": b.Spec.ServiceAccountRef.Name, "cluster": test.cluster}
+			tags := map[string]string{"kubernetes-namespace": test.tagged,
+				"kubernetes-service-account": b.Spec.ServiceAccountRef.Name, "cluster": test.cluster}
 			in := &sts.AssumeRoleInput{RoleArn: &b.Spec.AWS.RoleARN, ExternalId: &test.externalID,
 				RoleSessionName: awssdk.String(server.SessionName(test.cluster, test.namespace, b.Spec.ServiceAccountRef.Name))}
 			for key, value := range tags {
@@ -123,13 +133,16 @@ func TestTrustPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !json.Valid(policy) || !strings.Contains(string(policy), `"sts:RoleSessionName": "prod.team-a.app"`) || strings.Contains(string(policy), "ExternalId") {
+	if !json.Valid(policy) || !strings.Contains(string(policy), `"sts:RoleSessionName": "prod.team-a.app"`) ||
+		strings.Contains(string(policy), "ExternalId") {
 		t.Errorf("the policy is %s", policy)
 	}
-	if _, err := server.TrustPolicy("", serverRole, bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), `cluster ""`) {
+	if _, err := server.TrustPolicy("", serverRole, bindingOf("a", "b", roles+"app")); err == nil ||
+		!strings.Contains(err.Error(), `cluster ""`) {
 		t.Errorf("without a cluster: %v", err)
 	}
-	if _, err := server.TrustPolicy("prod", "arn:aws:sts::"+account+":assumed-role/x/y", bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), "assumed-role/x/y") {
+	if _, err := server.TrustPolicy("prod", "arn:aws:sts::"+account+":assumed-role/x/y",
+		bindingOf("a", "b", roles+"app")); err == nil || !strings.Contains(err.Error(), "assumed-role/x/y") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,11 +29,13 @@ func (h *handler) answerBinding(ctx context.Context, req *admissionv1.AdmissionR
 		return response // the CRD refuses it
 	}
 	account := binding.Spec.ServiceAccountRef.Name
-	found, _, _ := find(ctx, h.o.Bindings, req.Namespace, account, client.UnsafeDisableDeepCopy) // an error gives no warning
+	// an error gives no warning
+	found, _, _ := find(ctx, h.o.Bindings, req.Namespace, account, client.UnsafeDisableDeepCopy)
 	for _, other := range found {
 		if other.Name != req.Name {
-			return response.WithWarnings(fmt.Sprintf("the IAMBinding %.253q of namespace %.253q names the same ServiceAccount %.253q, "+
-				"so neither of them serves, and new pods are refused: delete one", other.Name, req.Namespace, account))
+			return response.WithWarnings(
+				fmt.Sprintf("the IAMBinding %.253q of namespace %.253q names the same ServiceAccount %.253q, "+
+					"so neither of them serves, and new pods are refused: delete one", other.Name, req.Namespace, account))
 		}
 	}
 	return response

@@ -18,7 +18,8 @@ func TestSecondBindingIsAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := *hook.Webhooks[0].Rules[0].DeepCopy()
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"iam.aws.k8s.io"}, []string{"v1alpha1"}, []string{"iambindings"}
+	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"iam.aws.k8s.io"}, []string{"v1alpha1"},
+		[]string{"iambindings"}
 	hook.Webhooks[0].Rules = append(hook.Webhooks[0].Rules, rule)
 	if err := w.Update(t.Context(), hook); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,8 @@ func TestSecondBindingIsAWarning(t *testing.T) {
 		warnings = w.warned.take()
 		return len(warnings) > 0
 	})
-	if len(warnings) != 1 || !strings.Contains(warnings[0], `"`+first.Name+`"`) || !strings.Contains(warnings[0], `"app"`) {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], `"`+first.Name+`"`) ||
+		!strings.Contains(warnings[0], `"app"`) {
 		t.Errorf("warnings %q", warnings)
 	}
 	other := bindingOf(w.namespace, "other")

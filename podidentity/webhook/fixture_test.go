@@ -59,7 +59,9 @@ func bind(name, account string, containers ...string) v1alpha1.IAMBinding {
 func options(items ...v1alpha1.IAMBinding) webhook.Options {
 	return webhook.Options{
 		Bindings: &bindings{items: items}, Live: &bindings{items: items}, Image: "registry.example/pod:1",
-		Server: "https://iam-credentials-provider.iam-system.svc:8443", CA: func() []byte { return []byte("PEM") }, Audience: audience,
+		Server: "https://iam-credentials-provider.iam-system.svc:8443", CA: func() []byte {
+			return []byte("PEM")
+		}, Audience: audience,
 	}
 }
 
@@ -80,7 +82,9 @@ func review(t testing.TB, change func(*admissionv1.AdmissionRequest), pod string
 	if change != nil {
 		change(req)
 	}
-	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: req})
+	body,
+		err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1",
+		Kind: "AdmissionReview"}, Request: req})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,8 @@ func post(t testing.TB, h http.Handler, contentType string, body []byte) *admiss
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	var answer admissionv1.AdmissionReview
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Response == nil || answer.Response.Result == nil {
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Response == nil ||
+		answer.Response.Result == nil {
 		t.Fatalf("got %.300q: %v", w.Body, err)
 	}
 	if strings.Contains(answer.Response.Result.Message, "panic") {
@@ -133,7 +138,8 @@ func decode(t testing.TB, pod string) *corev1.Pod {
 	return p
 }
 
-// inject returns the pod that is admitted, and fails if a second call would change it.
+// inject returns the pod that is admitted, and fails if a second call would
+// change it.
 func inject(t testing.TB, h http.Handler, pod string) (*corev1.Pod, []string) {
 	t.Helper()
 	response := admit(t, h, pod)
@@ -141,7 +147,8 @@ func inject(t testing.TB, h http.Handler, pod string) (*corev1.Pod, []string) {
 		t.Fatal(response.Result.Message)
 	}
 	patched := apply(t, pod, response)
-	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 || !slices.Equal(again.Warnings, response.Warnings) {
+	if again := admit(t, h, patched); !again.Allowed || len(again.Patch) > 0 ||
+		!slices.Equal(again.Warnings, response.Warnings) {
 		t.Fatalf("the second call gives %+v with the patch %s and the warnings %q", again.Result, again.Patch, again.Warnings)
 	}
 	return decode(t, patched), response.Warnings

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// canonical decodes and encodes a document, because the API server sends no key twice.
+// canonical decodes and encodes a document, because the API server sends no key
+// twice.
 func canonical(raw []byte) (string, bool) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -45,7 +46,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// pieces makes pods from the values that matter to the webhook, in places where they fit and where they do not.
+// pieces makes pods from the values that matter to the webhook, in places where
+// they fit and where they do not.
 type pieces struct{ *rand.Rand }
 
 func (p pieces) pick(values ...string) string { return values[p.IntN(len(values))] }
@@ -64,14 +66,17 @@ func (p pieces) list(element func() string) string {
 
 func (p pieces) variable() string {
 	return p.pick("null", "{}", fmt.Sprintf(`{"name":%q,%s}`,
-		p.pick(fullURI, secret, relative, "AWS_PROFILE", "A"), p.pick(`"value":"http://127.0.0.1:2020/v1/credentials"`, `"value":"x"`, `"valueFrom":{}`)))
+		p.pick(fullURI, secret, relative, "AWS_PROFILE", "A"),
+		p.pick(`"value":"http://127.0.0.1:2020/v1/credentials"`, `"value":"x"`, `"valueFrom":{}`)))
 }
 
 func (p pieces) container() string {
 	return p.pick(`{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]}`,
-		fmt.Sprintf(`{"name":"iam-credentials-proxy","command":["/ko-app/iam-credentials-pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",`+
-			`"--token-file=/var/run/secrets/iam.aws.k8s.io/token","--listen=%s"],"restartPolicy":"Always","startupProbe":%s,`+
-			`"env":[{"name":"AWS_CONTAINER_AUTHORIZATION_TOKEN","value":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}]}`, p.pick("127.0.0.1:2020", "169.254.170.2:80"), p.pick("{}", "{}", "null")),
+		fmt.Sprintf(
+			`{"name":"iam-credentials-proxy","command":["/ko-app/iam-credentials-pod"],"args":["proxy","--server=https://iam-credentials-provider.iam-system.svc:8443",`+
+				`"--token-file=/var/run/secrets/iam.aws.k8s.io/token","--listen=%s"],"restartPolicy":"Always","startupProbe":%s,`+
+				`"env":[{"name":"AWS_CONTAINER_AUTHORIZATION_TOKEN","value":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}]}`,
+			p.pick("127.0.0.1:2020", "169.254.170.2:80"), p.pick("{}", "{}", "null")),
 		p.application(), p.application(), p.application(), p.application(), p.pick("null", `{"name":""}`, p.application()))
 }
 
@@ -81,18 +86,21 @@ func (p pieces) application() string {
 
 func (p pieces) volume() string {
 	return p.pick(`{"name":"v"}`, "null", fmt.Sprintf(`{"name":"iam-credentials-token",%s}`, p.pick(`"emptyDir":{}`,
-		`"projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}}]}`, `"projected":{"sources":[{}]}`, `"projected":null`)))
+		`"projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}}]}`,
+		`"projected":{"sources":[{}]}`, `"projected":null`)))
 }
 
 func (p pieces) pod() string {
-	fields := []string{`"containers":` + p.pick(p.list(p.container), "["+p.application()+"]", "["+p.application()+","+p.application()+"]")}
+	fields := []string{`"containers":` +
+		p.pick(p.list(p.container), "["+p.application()+"]", "["+p.application()+","+p.application()+"]")}
 	if p.IntN(2) == 0 {
 		fields = append(fields, `"initContainers":`+p.list(p.container))
 	}
 	if p.IntN(2) == 0 {
 		fields = append(fields, `"volumes":`+p.list(p.volume))
 	}
-	return fmt.Sprintf(`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":%q,"iam.aws.k8s.io/skip-containers":%q}},"spec":{%s}}`,
+	return fmt.Sprintf(
+		`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":%q,"iam.aws.k8s.io/skip-containers":%q}},"spec":{%s}}`,
 		p.pick("true", "false"), p.pick("", "a", "a,b,,"), strings.Join(fields, ","))
 }
 

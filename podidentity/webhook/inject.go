@@ -14,11 +14,13 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// stronger are variables that win over those of the sidecar in at least one SDK.
-var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
-	"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", envRelativeURI}
+// stronger are variables that win over those of the sidecar in at least one
+// SDK.
+var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
+	"AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", envRelativeURI}
 
-// secretForm is the form of rand.Text. A longer secret, in each of many containers, would make a patch without bound.
+// secretForm is the form of rand.Text. A longer secret, in each of many
+// containers, would make a patch without bound.
 var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 // injection is the change of one pod. The patch names single places, so that
@@ -43,9 +45,12 @@ func (in *injection) run() error {
 		return err
 	}
 	spec := &in.pod.Spec
-	// The variables go first, since an init container in front moves the others.
-	if in.addVariables("/spec/containers", spec.Containers)+in.addVariables("/spec/initContainers", spec.InitContainers) == 0 {
-		in.warnf("no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
+	// The variables go first, since an init container in front moves the
+	// others.
+	if in.addVariables("/spec/containers", spec.Containers)+
+		in.addVariables("/spec/initContainers", spec.InitContainers) == 0 {
+		in.warnf(
+			"no container of the pod gets the credentials of IAMBinding %q: check its spec.containers and the annotation %s",
 			in.binding.Name, AnnotationSkipContainers)
 	}
 	in.warnOfQoS()
@@ -60,14 +65,16 @@ func (in *injection) refuse() error {
 		return in.deny("the pod has hostNetwork, so every process of the node could get the credentials: remove hostNetwork")
 	case in.pod.runsOnWindows():
 		return in.deny("the pod runs on Windows, for which there is no sidecar")
-	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless), slices.ContainsFunc(spec.InitContainers, isNameless):
+	case len(spec.Containers) == 0, slices.ContainsFunc(spec.Containers, isNameless),
+		slices.ContainsFunc(spec.InitContainers, isNameless):
 		return in.deny("the pod has no container, or one without a name: name each")
 	}
 	return nil
 }
 
 func (in *injection) deny(format string, args ...any) error {
-	return fmt.Errorf("IAMBinding %q: %s, or set the annotation %s: \"false\"", in.binding.Name, fmt.Sprintf(format, args...), AnnotationInject)
+	return fmt.Errorf("IAMBinding %q: %s, or set the annotation %s: \"false\"", in.binding.Name,
+		fmt.Sprintf(format, args...), AnnotationInject)
 }
 
 func (in *injection) taken(kind, name string) error {
@@ -84,7 +91,9 @@ func (in *injection) missing() ([]corev1.Container, error) {
 	}
 	in.secret = rand.Text()
 	own := in.ownContainers()
-	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c container) bool { return !isReserved(c) })
+	present := slices.DeleteFunc(slices.Clone(in.pod.Spec.InitContainers), func(c container) bool {
+		return !isReserved(c)
+	})
 	switch {
 	case len(present) == 0:
 		return own, nil
@@ -132,19 +141,22 @@ func (in *injection) addVariablesTo(path string, c *container) {
 		case has == nil:
 			missing = append(missing, v)
 		case *has != v:
-			in.warnf("container %.63q sets %s itself: it does not get the credentials of IAMBinding %q", c.Name, v.Name, in.binding.Name)
+			in.warnf("container %.63q sets %s itself: it does not get the credentials of IAMBinding %q", c.Name, v.Name,
+				in.binding.Name)
 			return
 		}
 	}
 	for _, name := range stronger {
 		if name != want[0].Name && findEnv(c, name) != nil {
-			in.warnf("container %.63q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name, name, in.binding.Name)
+			in.warnf("container %.63q sets %s, which AWS SDKs prefer to the credentials of IAMBinding %q: remove it", c.Name,
+				name, in.binding.Name)
 		}
 	}
 	insert(in, path, len(c.Env), len(c.Env), missing...)
 }
 
-// insert adds values to an array of a length, from an index on. An empty array may be absent or null.
+// insert adds values to an array of a length, from an index on. An empty array
+// may be absent or null.
 func insert[T any](in *injection, path string, length, at int, values ...T) {
 	if length == 0 && len(values) > 0 {
 		in.patch = append(in.patch, jsonpatch.NewOperation("add", path, values))
@@ -160,7 +172,8 @@ func (in *injection) warnf(format string, args ...any) {
 	in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
 }
 
-// findEnv returns the last variable of a name, since the kubelet takes the last.
+// findEnv returns the last variable of a name, since the kubelet takes the
+// last.
 func findEnv(c *container, name string) *variable {
 	for i := range slices.Backward(c.Env) {
 		if c.Env[i].Name == name {

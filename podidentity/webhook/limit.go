@@ -24,10 +24,13 @@ const (
 	maxBody         = 2 << 20 // etcd stores no larger pod
 	maxBodies       = 16 << 20
 	maxOfConnection = 4 << 20
-	maxOfNamespace  = 2 << 20 // of pods that wait for a list, so that a namespace with long lists leaves memory to the others
-	maxElements     = 500
-	maxWarnings     = 10
-	// maxSlots bounds the requests that decode and inject. One takes up to 16 MB.
+	// of pods that wait for a list, so that a namespace with long lists leaves
+	// memory to the others
+	maxOfNamespace = 2 << 20
+	maxElements    = 500
+	maxWarnings    = 10
+	// maxSlots bounds the requests that decode and inject. One takes up to 16
+	// MB.
 	maxSlots = 4
 
 	readTimeout   = 5 * time.Second  // of a body
@@ -63,10 +66,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // every http.Server supports it
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{                       // fails if the client is gone
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Response: &response.AdmissionResponse})
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: &response.AdmissionResponse})
 }
 
-// respond returns once it needs the body no longer, so that a client that reads slowly occupies nothing.
+// respond returns once it needs the body no longer, so that a client that reads
+// slowly occupies nothing.
 func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admission.Response, result string) {
 	body := &quota.Reader{Reader: http.MaxBytesReader(w, r.Body, maxBody), Budget: &h.bodies, Key: r.RemoteAddr}
 	defer body.Release()
@@ -122,7 +127,8 @@ func decode(raw []byte) (*admissionv1.AdmissionRequest, error) {
 		return nil, fmt.Errorf("decode the review: %.300s", err.Error())
 	}
 	in := &parsed.Request
-	request := &admissionv1.AdmissionRequest{UID: in.UID, Operation: in.Operation, Resource: in.Resource, SubResource: in.SubResource, Namespace: in.Namespace, Name: in.Name}
+	request := &admissionv1.AdmissionRequest{UID: in.UID, Operation: in.Operation, Resource: in.Resource,
+		SubResource: in.SubResource, Namespace: in.Namespace, Name: in.Name}
 	request.Object.Raw = in.Object
 	return request, nil
 }

@@ -28,7 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Four requests at work with 16 MB each, the bodies of all others and two lists are half of the memory limit of the manifests.
+// Four requests at work with 16 MB each, the bodies of all others and two lists
+// are half of the memory limit of the manifests.
 func TestMemoryOfOneRequestIsBounded(t *testing.T) {
 	h := newHandler(t, options())
 	repeat := func(element string) string {
@@ -51,10 +52,12 @@ func TestMemoryOfOneRequestIsBounded(t *testing.T) {
 		"groups":             `"userInfo":{"groups":` + repeat(`""`) + `}`,
 		"extra":              `"userInfo":{"extra":{"x":[]` + extra.String() + `}}`,
 		"namespace":          `"namespace":"` + strings.Repeat("n", 1_900_000) + `"`,
-		"name":               `"name":"` + strings.Repeat("n", 1_900_000) + `","object":{"spec":{"containers":` + repeat("{}")[:2000] + `{}]}}`,
+		"name": `"name":"` + strings.Repeat("n", 1_900_000) + `","object":{"spec":{"containers":` +
+			repeat("{}")[:2000] + `{}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","operation":"CREATE","resource":{"version":"v1","resource":"pods"},` + object + `}}`
+			body :=
+				`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","operation":"CREATE","resource":{"version":"v1","resource":"pods"},` + object + `}}`
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			post(t, h, "application/json", []byte(body))
@@ -79,7 +82,8 @@ func TestNamesOfTheRequestAreCut(t *testing.T) {
 	}
 }
 
-// caller sends requests, each from a connection of its own unless it has an address.
+// caller sends requests, each from a connection of its own unless it has an
+// address.
 type caller struct {
 	t       *testing.T
 	h       http.Handler
@@ -103,7 +107,8 @@ func (c *caller) call(body io.Reader) int32 {
 	return answer.Response.Result.Code
 }
 
-// stall starts a request that sends so many bytes and no more, until the test ends it.
+// stall starts a request that sends so many bytes and no more, until the test
+// ends it.
 func (c *caller) stall(size int) (end func()) {
 	r, w := io.Pipe()
 	go c.call(io.MultiReader(strings.NewReader(strings.Repeat(" ", size)), r))
@@ -118,7 +123,8 @@ func TestIdleConnectionsOccupyNothing(t *testing.T) {
 			defer c.stall(1)()
 		}
 		start := time.Now()
-		if code := c.call(bytes.NewReader(review(t, nil, `{"spec":{"containers":[{"name":"a"}]}}`))); code != http.StatusOK || time.Since(start) > 0 {
+		if code := c.call(bytes.NewReader(review(t, nil, `{"spec":{"containers":[{"name":"a"}]}}`))); code != http.StatusOK ||
+			time.Since(start) > 0 {
 			t.Errorf("code %d after %s", code, time.Since(start))
 		}
 	})
@@ -146,13 +152,16 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 				if code := c.call(strings.NewReader(strings.Repeat(" ", one))); code != http.StatusTooManyRequests {
 					t.Errorf("a body that does not fit: %d", code)
 				}
-				if err := testutil.GatherAndCompare(registry, strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n"), "podidentity_webhook_pods_total"); err != nil {
+				if err := testutil.GatherAndCompare(registry,
+					strings.NewReader(resultsHelp+"podidentity_webhook_pods_total{result=\"busy\"} 1\n"),
+					"podidentity_webhook_pods_total"); err != nil {
 					t.Error(err)
 				}
 				if code := c.call(small()); code != http.StatusOK {
 					t.Errorf("a body that fits: %d", code)
 				}
-				if c.address = "192.0.2.2:1"; test.address != "" && c.call(strings.NewReader(strings.Repeat(" ", one))) != http.StatusBadRequest {
+				if c.address = "192.0.2.2:1"; test.address != "" &&
+					c.call(strings.NewReader(strings.Repeat(" ", one))) != http.StatusBadRequest {
 					t.Error("another connection is refused too")
 				}
 				c.address = test.address
@@ -185,7 +194,9 @@ func TestAnswersThatAreNotReadOccupyNothing(t *testing.T) {
 		many := strings.Repeat(`{"name":"a"},`, 400)
 		body := review(t, nil, `{"spec":{"containers":[`+many+`{"name":"b"}]}}`)
 		for range 20 {
-			if _, err := fmt.Fprintf(dial(t, h), "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			if _, err := fmt.Fprintf(dial(t, h),
+				"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body),
+				body); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -231,7 +242,8 @@ func (l *lister) counts() map[string]int {
 }
 
 func unbound(t *testing.T, namespace string, padding int) io.Reader {
-	return bytes.NewReader(review(t, inNamespace(namespace), `{"spec":{"serviceAccountName":"unbound","containers":[{"name":"a"}]},"x":"`+strings.Repeat("x", padding)+`"}`))
+	return bytes.NewReader(review(t, inNamespace(namespace),
+		`{"spec":{"serviceAccountName":"unbound","containers":[{"name":"a"}]},"x":"`+strings.Repeat("x", padding)+`"}`))
 }
 
 func inNamespace(ns string) func(*admissionv1.AdmissionRequest) {
@@ -273,7 +285,8 @@ func (slowLister) List(context.Context, client.ObjectList, ...client.ListOption)
 	return nil
 }
 
-// Two namespaces with many pods delay the pods of others by a few lists, not by all of theirs.
+// Two namespaces with many pods delay the pods of others by a few lists, not by
+// all of theirs.
 func TestNamespacesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -287,7 +300,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 		for i := range 10 {
 			all.Go(func() {
 				start := time.Now()
-				if code := c.call(unbound(t, fmt.Sprintf("victim%d", i), 0)); code != http.StatusOK || time.Since(start) > time.Second {
+				if code := c.call(unbound(t, fmt.Sprintf("victim%d", i), 0)); code != http.StatusOK ||
+					time.Since(start) > time.Second {
 					t.Errorf("victim %d gets %d after %s", i, code, time.Since(start))
 				}
 			})
@@ -341,13 +355,16 @@ func (o one) Accept() (net.Conn, error) {
 func (o one) Close() error   { close(o); return nil }
 func (o one) Addr() net.Addr { return &net.TCPAddr{} }
 
-// exchange sends a request with a length that its body may lack, and returns the answer and the time until it came.
+// exchange sends a request with a length that its body may lack, and returns
+// the answer and the time until it came.
 func exchange(t *testing.T, h http.Handler, length int, body []byte) (string, time.Duration) {
 	t.Helper()
 	defer time.Sleep(time.Second) // the server lingers after a failed request
 	client := dial(t, h)
 	start := time.Now()
-	if _, err := fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body); err != nil {
+	if _, err := fmt.Fprintf(client,
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length,
+		body); err != nil {
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(client), nil)

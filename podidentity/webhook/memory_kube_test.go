@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// Without the admission policy a tenant stores bindings of 1.2 MB each. The review of a pod without a binding reads them all.
+// Without the admission policy a tenant stores bindings of 1.2 MB each. The
+// review of a pod without a binding reads them all.
 func TestMemoryOfAReviewThatReadsLargeBindings(t *testing.T) {
 	cluster := kubetest.Start(t)
 	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD())
@@ -78,7 +79,9 @@ func measure(work func()) uint64 {
 // finalizers returns about 1.2 MB of finalizers.
 func finalizers() (all []string) {
 	for i := range 3800 {
-		all = append(all, fmt.Sprintf("%s.example/%04d%s", strings.Repeat("a", 50)+"."+strings.Repeat("b", 60)+"."+strings.Repeat("c", 60)+"."+strings.Repeat("d", 60), i, strings.Repeat("x", 59)))
+		all = append(all,
+			fmt.Sprintf("%s.example/%04d%s", strings.Repeat("a", 50)+"."+strings.Repeat("b", 60)+"."+strings.Repeat("c", 60)+"."+
+				strings.Repeat("d", 60), i, strings.Repeat("x", 59)))
 	}
 	return all
 }

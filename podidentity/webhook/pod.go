@@ -22,7 +22,8 @@ type head struct {
 	} `json:"spec"`
 }
 
-// pod has only the fields that the injection reads. The decoder skips the others without an allocation.
+// pod has only the fields that the injection reads. The decoder skips the
+// others without an allocation.
 type pod struct {
 	Metadata struct {
 		Annotations struct {
@@ -111,7 +112,8 @@ type volume struct {
 	} `json:"projected"`
 }
 
-// list is an array that is counted before it is decoded, since its elements may take far more memory than their text.
+// list is an array that is counted before it is decoded, since its elements may
+// take far more memory than their text.
 type list[T any] []T
 
 var errLongList = errors.New("an array of the pod has more than 500 elements: remove some")

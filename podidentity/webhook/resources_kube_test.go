@@ -13,7 +13,8 @@ import (
 )
 
 func amounts(cpu, memory string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
 // The API server admits a pod with its sidecar where it admits it without one,
@@ -25,20 +26,30 @@ func TestResourcesOverAllContainers(t *testing.T) {
 		pod, container corev1.ResourceRequirements
 		want           corev1.PodQOSClass
 	}{
-		"Guaranteed by its containers": {container: corev1.ResourceRequirements{Requests: amounts("2", "1Gi"), Limits: amounts("2", "1Gi")},
+		"Guaranteed by its containers": {container: corev1.ResourceRequirements{Requests: amounts("2", "1Gi"),
+			Limits: amounts("2", "1Gi")},
 			want: corev1.PodQOSGuaranteed},
-		"Guaranteed by limits alone": {container: corev1.ResourceRequirements{Limits: amounts("2", "1Gi")}, want: corev1.PodQOSGuaranteed},
-		"Burstable":                  {container: corev1.ResourceRequirements{Limits: amounts("2", "1Gi"), Requests: amounts("1", "1Gi")}, want: corev1.PodQOSBurstable},
-		"pod-level requests that the containers use up": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "64Mi"), Limits: amounts("200m", "128Mi")},
+		"Guaranteed by limits alone": {container: corev1.ResourceRequirements{Limits: amounts("2", "1Gi")},
+			want: corev1.PodQOSGuaranteed},
+		"Burstable": {container: corev1.ResourceRequirements{Limits: amounts("2", "1Gi"),
+			Requests: amounts("1", "1Gi")}, want: corev1.PodQOSBurstable},
+		"pod-level requests that the containers use up": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "64Mi"),
+			Limits: amounts("200m", "128Mi")},
 			container: corev1.ResourceRequirements{Requests: amounts("100m", "64Mi")}, want: corev1.PodQOSBurstable},
-		"pod-level limits below those of a sidecar": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "32Mi"), Limits: amounts("200m", "32Mi")},
+		"pod-level limits below those of a sidecar": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "32Mi"),
+			Limits: amounts("200m", "32Mi")},
 			want: corev1.PodQOSBurstable},
-		"Guaranteed by the pod": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "32Mi"), Limits: amounts("100m", "32Mi")},
+		"Guaranteed by the pod": {pod: corev1.ResourceRequirements{Requests: amounts("100m", "32Mi"),
+			Limits: amounts("100m", "32Mi")},
 			want: corev1.PodQOSGuaranteed},
-		"pod-level memory alone": {pod: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")},
-			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")}}, want: corev1.PodQOSBurstable},
-		"pod-level memory and Guaranteed containers": {pod: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
-			container: corev1.ResourceRequirements{Requests: amounts("1", "512Mi"), Limits: amounts("1", "512Mi")}, want: corev1.PodQOSBurstable},
+		"pod-level memory alone": {
+			pod: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")},
+				Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")}}, want: corev1.PodQOSBurstable},
+		"pod-level memory and Guaranteed containers": {
+			pod: corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+			container: corev1.ResourceRequirements{Requests: amounts("1", "512Mi"), Limits: amounts("1", "512Mi")},
+			want:      corev1.PodQOSBurstable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, account := range []string{"plain", "app"} {
@@ -49,8 +60,10 @@ func TestResourcesOverAllContainers(t *testing.T) {
 				pod.Spec.Containers[0].Resources = *row.container.DeepCopy()
 				if err := w.Create(t.Context(), pod); err != nil {
 					t.Errorf("ServiceAccount %q: %v", account, err)
-				} else if injected := len(pod.Spec.InitContainers) == 1; injected != (account == "app") || pod.Status.QOSClass != row.want {
-					t.Errorf("ServiceAccount %q: the pod is %s, want %s; injected: %t", account, pod.Status.QOSClass, row.want, injected)
+				} else if injected := len(pod.Spec.InitContainers) == 1; injected != (account == "app") ||
+					pod.Status.QOSClass != row.want {
+					t.Errorf("ServiceAccount %q: the pod is %s, want %s; injected: %t", account, pod.Status.QOSClass, row.want,
+						injected)
 				}
 			}
 		})
@@ -64,16 +77,20 @@ func TestLimitRangeCountsTheSidecar(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
-	w.create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ratio"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer, Default: memory, DefaultRequest: memory,
-		MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")}}}}})
+	w.create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ratio"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypeContainer, Default: memory, DefaultRequest: memory,
+			MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")}}}}})
 	named := func(account string) *corev1.Pod {
 		pod := w.pod(account)
 		pod.GenerateName, pod.Name = "", "pod-of-"+account
 		return pod
 	}
 	var err error
-	kubetest.Eventually(t, "the LimitRange counts", func() bool { err = w.Create(t.Context(), named("app")); return apierrors.IsForbidden(err) })
+	kubetest.Eventually(t, "the LimitRange counts", func() bool {
+		err = w.Create(t.Context(), named("app"))
+		return apierrors.IsForbidden(err)
+	})
 	if got := strings.Replace(err.Error(), "pod-of-app", "POD", 1); got != message {
 		t.Errorf("got %q", got)
 	}

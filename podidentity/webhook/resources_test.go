@@ -20,9 +20,10 @@ func TestGuaranteedPodGetsAGuaranteedSidecar(t *testing.T) {
 	}{
 		"requests equal limits": {`"containers":[{"name":"a","resources":` + guaranteed + `}]`, true},
 		"limits alone":          {`"containers":[{"name":"a","resources":{"limits":{"cpu":"2","memory":"1Gi"}}}]`, true},
-		"lower request":         {`"containers":[{"name":"a","resources":{"limits":{"cpu":"2","memory":"1Gi"},"requests":{"cpu":"1"}}}]`, false},
-		"no memory limit":       {`"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}]`, false},
-		"zero limit":            {`"containers":[{"name":"a","resources":{"limits":{"cpu":"0","memory":"1Gi"}}}]`, false},
+		"lower request": {
+			`"containers":[{"name":"a","resources":{"limits":{"cpu":"2","memory":"1Gi"},"requests":{"cpu":"1"}}}]`, false},
+		"no memory limit": {`"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}]`, false},
+		"zero limit":      {`"containers":[{"name":"a","resources":{"limits":{"cpu":"0","memory":"1Gi"}}}]`, false},
 		"init container without limits": {
 			`"containers":[{"name":"a","resources":` + guaranteed + `}],"initContainers":[{"name":"i"}]`, false},
 	} {
@@ -50,13 +51,15 @@ func TestSidecarSharesResourcesOfThePod(t *testing.T) {
 		resources string
 		want      []corev1.ResourceName // of the sidecar
 	}{
-		"both":            {guaranteed, nil},
-		"requests alone":  {`{"requests":{"cpu":"1","memory":"1Gi"}}`, nil},
-		"memory alone":    {`{"limits":{"memory":"1Gi"}}`, []corev1.ResourceName{corev1.ResourceCPU}},
-		"neither of them": {`{"limits":{"hugepages-2Mi":"2Mi"}}`, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}},
+		"both":           {guaranteed, nil},
+		"requests alone": {`{"requests":{"cpu":"1","memory":"1Gi"}}`, nil},
+		"memory alone":   {`{"limits":{"memory":"1Gi"}}`, []corev1.ResourceName{corev1.ResourceCPU}},
+		"neither of them": {`{"limits":{"hugepages-2Mi":"2Mi"}}`,
+			[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod, _ := inject(t, newHandler(t, options(bind("b", "default"))), `{"spec":{"resources":`+row.resources+`,"containers":[{"name":"a"}]}}`)
+			pod, _ := inject(t, newHandler(t, options(bind("b", "default"))),
+				`{"spec":{"resources":`+row.resources+`,"containers":[{"name":"a"}]}}`)
 			var got []corev1.ResourceName
 			for resource := range pod.Spec.InitContainers[0].Resources.Requests {
 				got = append(got, resource)

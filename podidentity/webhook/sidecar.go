@@ -35,7 +35,8 @@ func isReserved(c container) bool {
 	return c.Name == podidentity.ProxyContainer || c.Name == podidentity.RedirectContainer
 }
 
-// isOurs compares the fields on which credentials depend. The API server and other webhooks may change the others.
+// isOurs compares the fields on which credentials depend. The API server and
+// other webhooks may change the others.
 func isOurs(c container, want corev1.Container) bool {
 	secret := findEnv(&c, envSecret)
 	return c.Name == want.Name && slices.Equal(c.Command, want.Command) && slices.Equal(c.Args, want.Args) &&
@@ -57,18 +58,22 @@ func (in *injection) variables() []variable {
 	if in.redirect() {
 		return []variable{{Name: envRelativeURI, Value: podidentity.Path + "/" + in.secret}}
 	}
-	return []variable{{Name: envFullURI, Value: "http://" + in.address() + podidentity.Path}, {Name: envSecret, Value: in.secret}}
+	return []variable{{Name: envFullURI, Value: "http://" + in.address() + podidentity.Path},
+		{Name: envSecret, Value: in.secret}}
 }
 
-// ownContainers returns the init containers of the webhook, in the order in which they start.
+// ownContainers returns the init containers of the webhook, in the order in
+// which they start.
 func (in *injection) ownContainers() []corev1.Container {
 	sidecar := in.sidecar()
 	if !in.redirect() {
 		return []corev1.Container{sidecar}
 	}
-	// Port 80 takes a capability, and without ambient capabilities only root has it.
+	// Port 80 takes a capability, and without ambient capabilities only root
+	// has it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
-	return []corev1.Container{{Name: podidentity.RedirectContainer, Image: in.options.Image, Command: []string{in.options.Command}, Args: []string{"redirect"},
+	return []corev1.Container{{Name: podidentity.RedirectContainer, Image: in.options.Image,
+		Command: []string{in.options.Command}, Args: []string{"redirect"},
 		SecurityContext: asRoot("NET_ADMIN"), Resources: in.resources()}, sidecar}
 }
 
@@ -76,14 +81,16 @@ func (in *injection) sidecar() corev1.Container {
 	listen := "--listen=" + in.address()
 	return corev1.Container{
 		Name: podidentity.ProxyContainer, Image: in.options.Image, Command: []string{in.options.Command},
-		Args:          []string{"proxy", "--server=" + in.options.Server, "--token-file=" + tokenDirectory + "/" + tokenFile, listen},
+		Args: []string{"proxy", "--server=" + in.options.Server, "--token-file=" + tokenDirectory + "/" + tokenFile,
+			listen},
 		Env:           []corev1.EnvVar{{Name: envSecret, Value: in.secret}, {Name: envServerCA, Value: string(in.ca)}},
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		// kubectl describe and wid doctor then show why it has ended.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		// exec, because the kubelet does not reach the pod's loopback.
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
-			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
+			ProbeHandler: corev1.ProbeHandler{
+				Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
 		VolumeMounts:    []corev1.VolumeMount{{Name: podidentity.TokenVolume, MountPath: tokenDirectory, ReadOnly: true}},
 		SecurityContext: restricted(), Resources: in.resources(),
 	}
@@ -92,8 +99,9 @@ func (in *injection) sidecar() corev1.Container {
 // DefaultResources are those of the sidecar without [Options.Resources].
 func DefaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")},
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
+			corev1.ResourceMemory: resource.MustParse("16Mi")},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")},
 	}
 }
 
@@ -111,7 +119,8 @@ func (o *Options) checkResources() error {
 			limit, limited = o.CPULimit, true
 		}
 		if request.Sign() < 0 || limited && request.Cmp(limit) > 0 {
-			return fmt.Errorf("webhook: the request %q of %s for the sidecar exceeds its limit %q, or is negative", request.String(), name, limit.String())
+			return fmt.Errorf("webhook: the request %q of %s for the sidecar exceeds its limit %q, or is negative",
+				request.String(), name, limit.String())
 		}
 	}
 	return nil
@@ -161,23 +170,30 @@ func (r resources) given() map[corev1.ResourceName]bool {
 // the sidecar no memory limit.
 func (in *injection) warnOfQoS() {
 	_, limited := in.options.Resources.Limits[corev1.ResourceMemory]
-	if given := in.pod.Spec.Resources.given(); !limited && !given[corev1.ResourceCPU] && !given[corev1.ResourceMemory] && in.pod.isGuaranteed() {
-		in.warnf("the pod's QoS class becomes Burstable instead of Guaranteed, because its container %q has no memory limit: set one for all sidecars (--sidecar-limits)",
+	if given := in.pod.Spec.Resources.given(); !limited && !given[corev1.ResourceCPU] && !given[corev1.ResourceMemory] &&
+		in.pod.isGuaranteed() {
+		in.warnf(
+			"the pod's QoS class becomes Burstable instead of Guaranteed, because its container %q has no memory limit: set one for all sidecars (--sidecar-limits)",
 			podidentity.ProxyContainer)
 	}
 }
 
-// hasOwn reports whether a container that is not the webhook's fulfils a condition.
+// hasOwn reports whether a container that is not the webhook's fulfils a
+// condition.
 func (p *pod) hasOwn(condition func(container) bool) bool {
-	return slices.ContainsFunc(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), func(c container) bool { return !isReserved(c) && condition(c) })
+	return slices.ContainsFunc(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), func(c container) bool {
+		return !isReserved(c) && condition(c)
+	})
 }
 
-// isGuaranteed reports whether the pod has the QoS class Guaranteed by its containers, without those of the webhook.
+// isGuaranteed reports whether the pod has the QoS class Guaranteed by its
+// containers, without those of the webhook.
 func (p *pod) isGuaranteed() bool {
 	return !p.hasOwn(func(c container) bool { return !c.Resources.isGuaranteed() })
 }
 
-// isGuaranteed reports whether requests equal limits. A request defaults to its limit.
+// isGuaranteed reports whether requests equal limits. A request defaults to its
+// limit.
 func (r resources) isGuaranteed() bool {
 	equal := func(request, limit quantity) bool {
 		return limit.Quantity != nil && !limit.IsZero() && (request.Quantity == nil || request.Cmp(*limit.Quantity) == 0)
@@ -190,7 +206,8 @@ func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
 		RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 }
 
@@ -203,8 +220,10 @@ func asRoot(capability corev1.Capability) *corev1.SecurityContext {
 }
 
 func (in *injection) volume() corev1.Volume {
-	return corev1.Volume{Name: podidentity.TokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
-		ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: in.options.Audience, ExpirationSeconds: new(int64(tokenLifetime)), Path: tokenFile}}}}}}
+	return corev1.Volume{Name: podidentity.TokenVolume,
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: in.options.Audience,
+				ExpirationSeconds: new(int64(tokenLifetime)), Path: tokenFile}}}}}}
 }
 
 // isToken goes by audience and path, since the API server fills in defaults.

@@ -25,7 +25,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// Options configures the handler. Bindings, Live, Image, Server, CA and Audience are required.
+// Options configures the handler. Bindings, Live, Image, Server, CA and
+// Audience are required.
 type Options struct {
 	// Bindings lists the IAMBindings of a namespace from a cache. The webhook
 	// uses only spec.serviceAccountRef, spec.containers, and name, namespace
@@ -37,24 +38,29 @@ type Options struct {
 	// none for a pod. The binding may be newer than the cache. Use a client
 	// without a rate limit (rest.Config.QPS -1).
 	Live client.Reader
-	// Image is the image of the sidecar. Its program, Command, is cmd/iam-credentials-pod.
+	// Image is the image of the sidecar. Its program, Command, is
+	// cmd/iam-credentials-pod.
 	Image string
-	// Command runs the program. Default: /ko-app/iam-credentials-pod, as in the images that ko builds.
+	// Command runs the program. Default: /ko-app/iam-credentials-pod, as in the
+	// images that ko builds.
 	Command string
 	// Server is the server's address, https://host:port.
 	Server string
-	// CA returns the PEM certificates that verify the server's certificate. A sidecar begins with them at each start of
-	// its container, as long as its pod lives. So during a rotation CA returns the old and the new CA.
+	// CA returns the PEM certificates that verify the server's certificate. A
+	// sidecar begins with them at each start of its container, as long as its
+	// pod lives. So during a rotation CA returns the old and the new CA.
 	CA func() []byte
 	// Audience is the audience of the pods' tokens, the same as the server's.
 	Audience string
-	// Resources are those of the sidecar, and of the init container of AnnotationRedirect. Default: DefaultResources.
+	// Resources are those of the sidecar, and of the init container of
+	// AnnotationRedirect. Default: DefaultResources.
 	Resources corev1.ResourceRequirements
 	// CPULimit is the CPU limit of these containers in a pod whose own
 	// containers all have one, unless Resources has one. Default:
 	// DefaultCPULimit.
 	CPULimit resource.Quantity
-	// Port is the loopback port of the sidecar, 1024 or higher. Default: DefaultPort.
+	// Port is the loopback port of the sidecar, 1024 or higher. Default:
+	// DefaultPort.
 	Port int
 	// Logger records denials and failures. The zero value drops them.
 	Logger logr.Logger
@@ -67,7 +73,8 @@ const (
 	DefaultPort = 2020
 	// AnnotationInject keeps the sidecar out of a pod if its value is "false".
 	AnnotationInject = "iam.aws.k8s.io/inject"
-	// AnnotationSkipContainers lists containers, separated by commas, that get no variables.
+	// AnnotationSkipContainers lists containers, separated by commas, that get
+	// no variables.
 	AnnotationSkipContainers = "iam.aws.k8s.io/skip-containers"
 	// AnnotationRedirect requests AWS_CONTAINER_CREDENTIALS_RELATIVE_URI and
 	// 169.254.170.2 if its value is "true", for SDKs that know no other
@@ -88,7 +95,8 @@ type handler struct {
 	lists quota.Slots
 }
 
-// New checks the options and returns the handler. It answers AdmissionReviews of v1, and is safe for concurrent use.
+// New checks the options and returns the handler. It answers AdmissionReviews
+// of v1, and is safe for concurrent use.
 //
 // All bodies together take 16 MiB at most, and those of one connection 4 MiB.
 // Serve HTTP/1.1 only, so that each request of the API server has a connection
@@ -127,7 +135,8 @@ func New(o Options) (http.Handler, error) {
 		lists:   make(quota.Slots, maxLists),
 	}
 	if o.Registerer != nil {
-		if err := errors.Join(o.Registerer.Register(h.results), metric.Register(buildinfo.OfModule(), o.Registerer, "podidentity", "webhook")); err != nil {
+		if err := errors.Join(o.Registerer.Register(h.results),
+			metric.Register(buildinfo.OfModule(), o.Registerer, "podidentity", "webhook")); err != nil {
 			return nil, fmt.Errorf("webhook: register the metrics: %w", err)
 		}
 	}
@@ -137,14 +146,17 @@ func New(o Options) (http.Handler, error) {
 func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
 	response, result := h.answer(ctx, req)
 	if !response.Allowed {
-		h.o.Logger.Info("pod not admitted", "namespace", fmt.Sprintf("%.253q", req.Namespace), "pod", fmt.Sprintf("%.253q", req.Name), "result", result, "reason", response.Result.Message)
+		h.o.Logger.Info("pod not admitted", "namespace", fmt.Sprintf("%.253q", req.Namespace), "pod",
+			fmt.Sprintf("%.253q", req.Name), "result", result, "reason", response.Result.Message)
 	}
 	return response, result
 }
 
-// answer decodes the pod after it has found a binding, because a decoded pod takes several times its size.
+// answer decodes the pod after it has found a binding, because a decoded pod
+// takes several times its size.
 func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
-	if req.Resource.Group == v1alpha1.GroupVersion.Group && req.Resource.Resource == "iambindings" && req.SubResource == "" {
+	if req.Resource.Group == v1alpha1.GroupVersion.Group && req.Resource.Resource == "iambindings" &&
+		req.SubResource == "" {
 		return h.answerBinding(ctx, req), "skipped"
 	}
 	if req.Operation != admissionv1.Create || req.Resource.Resource != "pods" || req.SubResource != "" {
@@ -165,13 +177,18 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 	case len(found) == 0:
 		response := admission.Allowed("no IAMBinding")
 		if len(head.Metadata.OwnerReferences) == 0 { // else only the log of a controller would show it, for each pod
-			response = response.WithWarnings(fmt.Sprintf("no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+
-				"create one and then the pod again, or set the annotation %s: \"false\"", req.Namespace, account, AnnotationInject))
+			response = response.WithWarnings(
+				fmt.Sprintf(
+					"no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+
+						"create one and then the pod again, or set the annotation %s: \"false\"", req.Namespace, account,
+					AnnotationInject))
 		}
 		return response, "unbound"
 	case len(found) > 1:
-		return admission.Denied(fmt.Sprintf("the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
-			found[0].Name, found[1].Name, req.Namespace, account)), "denied"
+		return admission.Denied(
+			fmt.Sprintf(
+				"the IAMBindings %.253q and %.253q of namespace %.253q name the same ServiceAccount %.253q, so none of them serves: delete all but one",
+				found[0].Name, found[1].Name, req.Namespace, account)), "denied"
 	}
 	return h.inject(req.Object.Raw, &found[0])
 }

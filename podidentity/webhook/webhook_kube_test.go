@@ -64,8 +64,9 @@ func (w *warned) take() []string {
 	return texts
 }
 
-// newEnvironment registers the webhook, with the cache of a manager, and waits until the API server asks it. Each handler is a further
-// webhook, which the API server asks afterwards.
+// newEnvironment registers the webhook, with the cache of a manager, and waits
+// until the API server asks it. Each handler is a further webhook, which the
+// API server asks afterwards.
 func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Handler) *environment {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -82,7 +83,9 @@ func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Hand
 	if w.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool { return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil })
+	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool {
+		return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil
+	})
 	o := options()
 	o.Live = w.Client
 	o.Bindings = startCache(t, cluster.Config(), scheme)
@@ -135,7 +138,8 @@ webhooks:
   clientConfig: {url: %q, caBundle: %s}
 `
 
-// register registers handlers in their order and waits until the API server asks the first.
+// register registers handlers in their order and waits until the API server
+// asks the first.
 func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 	t.Helper()
 	for i, h := range handlers {
@@ -147,7 +151,8 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 			t.Fatal(err)
 		}
 		name := fmt.Sprintf("%s-%d", w.namespace, i) // the API server asks in the order of the names
-		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server.URL, bundle), &object.Object); err != nil {
+		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server.URL, bundle),
+			&object.Object); err != nil {
 			t.Fatal(err)
 		}
 		w.create(t, object)
@@ -179,7 +184,8 @@ func (w *environment) pod(account string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "pod-"},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: account,
-			SecurityContext:    &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{Name: "app", Image: "app", SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
 		},
@@ -198,7 +204,8 @@ func (w *environment) bind(t testing.TB, account string) {
 	w.create(t, bindingOf(w.namespace, account))
 }
 
-// adder is another team's webhook, which adds a container and an init container.
+// adder is another team's webhook, which adds a container and an init
+// container.
 func adder(t testing.TB) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -211,8 +218,10 @@ func adder(t testing.TB) http.Handler {
 		}
 		pod := decode(t, string(review.Request.Object.Raw))
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-		if review.Request.Operation == admissionv1.Create && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "mesh" }) {
-			c := `{"name":"mesh","image":"mesh","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}`
+		if review.Request.Operation == admissionv1.Create &&
+			!slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "mesh" }) {
+			c :=
+				`{"name":"mesh","image":"mesh","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}`
 			review.Response.Patch = []byte(`[{"op":"add","path":"/spec/containers/0","value":` + c + `}]`)
 			review.Response.PatchType = new(admissionv1.PatchTypeJSONPatch)
 		}
@@ -229,17 +238,20 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 	t.Run("an injected pod passes", func(t *testing.T) {
 		pod := w.pod("app")
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(9007199254740993))
-		pod.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(9223372036854775807))}}
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(9223372036854775807))}}
 		w.create(t, pod)
 		if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" {
 			t.Errorf("got %+v", pod.Spec)
 		}
-		if *pod.Spec.TerminationGracePeriodSeconds != 9007199254740993 || *pod.Spec.Tolerations[0].TolerationSeconds != 9223372036854775807 {
+		if *pod.Spec.TerminationGracePeriodSeconds != 9007199254740993 ||
+			*pod.Spec.Tolerations[0].TolerationSeconds != 9223372036854775807 {
 			t.Error("a large number has changed")
 		}
 		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "again-"}, Spec: pod.Spec}
 		w.create(t, again)
-		if len(again.Spec.InitContainers) != 1 || len(again.Spec.Containers[0].Env) != 2 || len(again.Spec.Volumes) != len(pod.Spec.Volumes) {
+		if len(again.Spec.InitContainers) != 1 || len(again.Spec.Containers[0].Env) != 2 ||
+			len(again.Spec.Volumes) != len(pod.Spec.Volumes) {
 			t.Errorf("the pod is injected twice: %+v", again.Spec)
 		}
 	})
@@ -247,7 +259,8 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		pod := w.pod("app")
 		pod.Annotations = map[string]string{webhook.AnnotationRedirect: "true"}
 		err := w.Create(t.Context(), pod)
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"iam-credentials-redirect" must not include "NET_ADMIN"`) {
+		if !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), `"iam-credentials-redirect" must not include "NET_ADMIN"`) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -270,7 +283,8 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		debug := pod.Spec.Containers[0]
 		debug.Name, debug.Env = "debug", nil
 		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: debug.Name, Image: debug.Image, SecurityContext: debug.SecurityContext, ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}
+			Name: debug.Name, Image: debug.Image, SecurityContext: debug.SecurityContext, ImagePullPolicy: corev1.PullAlways,
+			TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}
 		if err := w.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
 			t.Error(err)
 		}
@@ -278,7 +292,8 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		if err := w.SubResource("resize").Update(t.Context(), pod); err != nil {
 			t.Error(err)
 		}
-		if len(pod.Spec.EphemeralContainers) != 1 || len(pod.Spec.EphemeralContainers[0].Env) > 0 || len(pod.Spec.InitContainers) != 1 {
+		if len(pod.Spec.EphemeralContainers) != 1 || len(pod.Spec.EphemeralContainers[0].Env) > 0 ||
+			len(pod.Spec.InitContainers) != 1 {
 			t.Errorf("got %+v", pod.Spec)
 		}
 	})
@@ -291,7 +306,8 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 	})
 }
 
-// The API server calls the webhook again after another one has added a container in front.
+// The API server calls the webhook again after another one has added a
+// container in front.
 func TestReinvocation(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t), adder(t))
 	w.bind(t, "app")
@@ -308,14 +324,16 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-// The API server's own admission plugin for ServiceAccounts runs before and after the webhook.
+// The API server's own admission plugin for ServiceAccounts runs before and
+// after the webhook.
 func TestWithTheServiceAccountPlugin(t *testing.T) {
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "DefaultStorageClass"})
 	w := newEnvironment(t, cluster)
 	w.bind(t, "default")
 	pod := w.pod("")
 	w.create(t, pod)
-	if len(pod.Spec.InitContainers) != 1 || len(pod.Spec.Volumes) != 2 || env(pod.Spec.Containers[0])[fullURI] == "" || len(pod.Spec.Containers[0].VolumeMounts) != 1 {
+	if len(pod.Spec.InitContainers) != 1 || len(pod.Spec.Volumes) != 2 || env(pod.Spec.Containers[0])[fullURI] == "" ||
+		len(pod.Spec.Containers[0].VolumeMounts) != 1 {
 		t.Errorf("got %+v", pod.Spec)
 	}
 	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "again-"}, Spec: pod.Spec}
@@ -324,14 +342,16 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 	}
 }
 
-// A ResourceQuota on limits.cpu refuses pods with a container that has no CPU limit, the sidecar included.
+// A ResourceQuota on limits.cpu refuses pods with a container that has no CPU
+// limit, the sidecar included.
 func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cpu"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}}}
 	w.create(t, quota)
-	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("0")}}
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard,
+		Used: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("0")}}
 	if err := w.Status().Update(t.Context(), quota); err != nil { // as kube-controller-manager does
 		t.Fatal(err)
 	}

@@ -46,13 +46,18 @@ func TestInjection(t *testing.T) {
 	switch {
 	case sidecar.RestartPolicy == nil || *sidecar.RestartPolicy != corev1.ContainerRestartPolicyAlways:
 		t.Error("the sidecar would end before the application starts")
-	case sidecar.StartupProbe == nil || sidecar.StartupProbe.Exec == nil || !slices.Equal(sidecar.StartupProbe.Exec.Command, []string{"/ko-app/iam-credentials-pod", "proxy", "--check", "--listen=127.0.0.1:2020"}):
+	case sidecar.StartupProbe == nil || sidecar.StartupProbe.Exec == nil ||
+		!slices.Equal(sidecar.StartupProbe.Exec.Command,
+			[]string{"/ko-app/iam-credentials-pod", "proxy", "--check", "--listen=127.0.0.1:2020"}):
 		t.Errorf("the startup probe is %+v", sidecar.StartupProbe)
-	case !slices.Equal(sidecar.Args, []string{"proxy", "--server=https://iam-credentials-provider.iam-system.svc:8443", "--token-file=/var/run/secrets/iam.aws.k8s.io/token", "--listen=127.0.0.1:2020"}):
+	case !slices.Equal(sidecar.Args,
+		[]string{"proxy", "--server=https://iam-credentials-provider.iam-system.svc:8443",
+			"--token-file=/var/run/secrets/iam.aws.k8s.io/token", "--listen=127.0.0.1:2020"}):
 		t.Errorf("the arguments are %q", sidecar.Args)
 	case env(sidecar)["WORKLOADID_SERVER_CA"] != "PEM" || len(env(sidecar)[secret]) != 26:
 		t.Error("the sidecar lacks the CA or the secret")
-	case len(sidecar.VolumeMounts) != 1 || sidecar.VolumeMounts[0].Name != podidentity.TokenVolume || !sidecar.VolumeMounts[0].ReadOnly:
+	case len(sidecar.VolumeMounts) != 1 || sidecar.VolumeMounts[0].Name != podidentity.TokenVolume ||
+		!sidecar.VolumeMounts[0].ReadOnly:
 		t.Errorf("the mounts are %+v", sidecar.VolumeMounts)
 	}
 	for _, c := range append(pod.Spec.Containers, pod.Spec.InitContainers[1]) {
@@ -63,7 +68,8 @@ func TestInjection(t *testing.T) {
 	if c := pod.Spec.Containers[1]; c.Env[0] != (corev1.EnvVar{Name: "A", Value: "$(B)"}) {
 		t.Errorf("the application's variables are %v", c.Env)
 	}
-	if len(pod.Spec.Volumes) != 2 || pod.Spec.Volumes[0].Name != "data" || pod.Spec.Volumes[1].Projected.Sources[0].ServiceAccountToken.Audience != audience {
+	if len(pod.Spec.Volumes) != 2 || pod.Spec.Volumes[0].Name != "data" ||
+		pod.Spec.Volumes[1].Projected.Sources[0].ServiceAccountToken.Audience != audience {
 		t.Errorf("the volumes are %+v", pod.Spec.Volumes)
 	}
 }
@@ -90,7 +96,8 @@ func TestInjectionOfEveryForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, _ := inject(t, h, pod)
-			if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" || pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name != podidentity.TokenVolume {
+			if pod.Spec.InitContainers[0].Name != podidentity.ProxyContainer || env(pod.Spec.Containers[0])[fullURI] == "" ||
+				pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name != podidentity.TokenVolume {
 				t.Errorf("got %+v", pod.Spec)
 			}
 		})
@@ -101,15 +108,19 @@ func TestInjectionOfEveryForm(t *testing.T) {
 func TestUnknownFieldsAndLargeNumbersSurvive(t *testing.T) {
 	const unknown = `{"z":9223372036854775807,"a":[18446744073709551615,1e400,1.0,-0],"text":"\u003c\u0041é"}`
 	h := newHandler(t, options(bind("b", "default")))
-	pod := `{"metadata":{"name":"p","future":` + unknown + `},"spec":{"future":` + unknown + `,"terminationGracePeriodSeconds":9007199254740993,` +
-		`"tolerations":[{"tolerationSeconds":9223372036854775807,"future":` + unknown + `}],"initContainers":[{"name":"i","future":` + unknown + `}],` +
-		`"containers":[{"name":"a","future":` + unknown + `,"env":[{"name":"x","future":` + unknown + `}]}],"volumes":[{"name":"v","future":` + unknown + `}]},"future":` + unknown + `}`
+	pod := `{"metadata":{"name":"p","future":` + unknown + `},"spec":{"future":` + unknown +
+		`,"terminationGracePeriodSeconds":9007199254740993,` +
+		`"tolerations":[{"tolerationSeconds":9223372036854775807,"future":` + unknown +
+		`}],"initContainers":[{"name":"i","future":` + unknown + `}],` +
+		`"containers":[{"name":"a","future":` + unknown + `,"env":[{"name":"x","future":` + unknown +
+		`}]}],"volumes":[{"name":"v","future":` + unknown + `}]},"future":` + unknown + `}`
 	response := admit(t, h, pod)
 	patched := apply(t, pod, response)
 	if got, want := strings.Count(patched, unknown), strings.Count(pod, unknown); got != want {
 		t.Errorf("%d of %d unknown fields survive: %s", got, want, patched)
 	}
-	for _, number := range []string{`"terminationGracePeriodSeconds":9007199254740993`, `"tolerationSeconds":9223372036854775807`} {
+	for _, number := range []string{`"terminationGracePeriodSeconds":9007199254740993`,
+		`"tolerationSeconds":9223372036854775807`} {
 		if !strings.Contains(patched, number) {
 			t.Errorf("%s is lost", number)
 		}
@@ -129,24 +140,30 @@ func TestContainerThatIsAddedLaterGetsTheSameSecret(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
 	const pod = `{"spec":{"containers":[{"name":"a"}]}}`
 	first := apply(t, pod, admit(t, h, pod))
-	later := apply(t, first, &admissionv1.AdmissionResponse{Patch: []byte(`[{"op":"add","path":"/spec/containers/0","value":{"name":"mesh"}},
+	later := apply(t, first,
+		&admissionv1.AdmissionResponse{Patch: []byte(`[{"op":"add","path":"/spec/containers/0","value":{"name":"mesh"}},
 		{"op":"replace","path":"/spec/initContainers/0/image","value":"mirror.example/pod:1"},
 		{"op":"add","path":"/spec/initContainers/0","value":{"name":"mesh-init"}}]`)})
 	got, _ := inject(t, h, later)
 	want := env(got.Spec.Containers[1])[secret]
-	if want == "" || env(got.Spec.Containers[0])[secret] != want || env(got.Spec.InitContainers[0])[secret] != want || len(got.Spec.InitContainers) != 2 {
+	if want == "" || env(got.Spec.Containers[0])[secret] != want || env(got.Spec.InitContainers[0])[secret] != want ||
+		len(got.Spec.InitContainers) != 2 {
 		t.Errorf("got %+v", got.Spec)
 	}
 }
 
 func TestRedirect(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
-	pod, warnings := inject(t, h, `{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},"spec":{"containers":[{"name":"a"}],"initContainers":[{"name":"i"}]}}`)
+	pod, warnings := inject(t, h,
+		`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},"spec":{"containers":[{"name":"a"}],"initContainers":[{"name":"i"}]}}`)
 	redirect, sidecar := pod.Spec.InitContainers[0], pod.Spec.InitContainers[1]
-	if redirect.Name != podidentity.RedirectContainer || !slices.Equal(redirect.SecurityContext.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) || redirect.RestartPolicy != nil {
+	if redirect.Name != podidentity.RedirectContainer ||
+		!slices.Equal(redirect.SecurityContext.Capabilities.Add, []corev1.Capability{"NET_ADMIN"}) ||
+		redirect.RestartPolicy != nil {
 		t.Errorf("the first init container is %+v", redirect)
 	}
-	if sidecar.Name != podidentity.ProxyContainer || !slices.Contains(sidecar.Args, "--listen=169.254.170.2:80") || pod.Spec.InitContainers[2].Name != "i" {
+	if sidecar.Name != podidentity.ProxyContainer || !slices.Contains(sidecar.Args, "--listen=169.254.170.2:80") ||
+		pod.Spec.InitContainers[2].Name != "i" {
 		t.Errorf("the second init container is %+v", sidecar)
 	}
 	e := env(pod.Spec.Containers[0])
@@ -163,10 +180,12 @@ func TestContainersOfTheBindingAndOptOut(t *testing.T) {
 		want []string
 		warn string
 	}{
-		"all":                        {nil, `{` + two, []string{"a", "b", "i"}, ""},
-		"containers of the binding":  {[]string{"b", "i"}, `{` + two, []string{"b", "i"}, ""},
-		"opt-out of containers":      {nil, `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a, i"}},` + two, []string{"b"}, ""},
-		"opt-out wins":               {[]string{"a", "b"}, `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a"}},` + two, []string{"b"}, ""},
+		"all":                       {nil, `{` + two, []string{"a", "b", "i"}, ""},
+		"containers of the binding": {[]string{"b", "i"}, `{` + two, []string{"b", "i"}, ""},
+		"opt-out of containers": {nil, `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a, i"}},` + two,
+			[]string{"b"}, ""},
+		"opt-out wins": {[]string{"a", "b"},
+			`{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"a"}},` + two, []string{"b"}, ""},
 		"binding names no container": {[]string{"c"}, `{` + two, nil, "no container of the pod gets"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +196,8 @@ func TestContainersOfTheBindingAndOptOut(t *testing.T) {
 					got = append(got, c.Name)
 				}
 			}
-			if !slices.Equal(got, test.want) || !strings.Contains(strings.Join(warnings, "\n"), test.warn) || test.warn == "" && warnings != nil {
+			if !slices.Equal(got, test.want) || !strings.Contains(strings.Join(warnings, "\n"), test.warn) ||
+				test.warn == "" && warnings != nil {
 				t.Errorf("injected %q, with the warnings %q", got, warnings)
 			}
 		})
@@ -190,14 +210,17 @@ func TestNothingToDo(t *testing.T) {
 		pod    string
 		change func(*admissionv1.AdmissionRequest)
 	}{
-		"opt-out of the pod":           {`{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}},` + pod[1:], nil},
-		"mirror pod":                   {`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},` + pod[1:], nil},
-		"ServiceAccount without":       {strings.Replace(pod, "app", "other", 1), nil},
-		"binding of another namespace": {strings.Replace(pod, "{", `{"metadata":{"namespace":"team"},`, 1), func(r *admissionv1.AdmissionRequest) { r.Namespace = "other" }},
+		"opt-out of the pod":     {`{"metadata":{"annotations":{"iam.aws.k8s.io/inject":"false"}},` + pod[1:], nil},
+		"mirror pod":             {`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},` + pod[1:], nil},
+		"ServiceAccount without": {strings.Replace(pod, "app", "other", 1), nil},
+		"binding of another namespace": {strings.Replace(pod, "{", `{"metadata":{"namespace":"team"},`, 1),
+			func(r *admissionv1.AdmissionRequest) { r.Namespace = "other" }},
 		"pods/ephemeralcontainers": {pod, func(r *admissionv1.AdmissionRequest) {
 			r.Operation, r.SubResource = admissionv1.Update, "ephemeralcontainers"
 		}},
-		"pods/resize":                   {pod, func(r *admissionv1.AdmissionRequest) { r.Operation, r.SubResource = admissionv1.Update, "resize" }},
+		"pods/resize": {pod, func(r *admissionv1.AdmissionRequest) {
+			r.Operation, r.SubResource = admissionv1.Update, "resize"
+		}},
 		"pods/binding":                  {pod, func(r *admissionv1.AdmissionRequest) { r.SubResource = "binding" }},
 		"update":                        {pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }},
 		"delete, which has no object":   {`null`, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete }},
@@ -214,7 +237,9 @@ func TestNothingToDo(t *testing.T) {
 
 func TestDryRunIsInjectedToo(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
-	response := post(t, h, "application/json", review(t, func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, `{"spec":{"containers":[{"name":"a"}]}}`))
+	response := post(t, h, "application/json", review(t, func(r *admissionv1.AdmissionRequest) {
+		r.DryRun = new(true)
+	}, `{"spec":{"containers":[{"name":"a"}]}}`))
 	if !response.Allowed || len(response.Patch) == 0 {
 		t.Errorf("got %+v", response)
 	}
@@ -235,39 +260,57 @@ func TestDenials(t *testing.T) {
 		return spec(`"initContainers":[` + strings.Replace(sidecar, old, by, 1) + `]`)
 	}
 	for name, test := range map[string]struct{ pod, want string }{
-		"hostNetwork":                          {spec(`"hostNetwork":true`), "hostNetwork"},
-		"Windows":                              {spec(`"os":{"name":"windows"}`), "Windows"},
-		"Windows by its node selector":         {spec(`"nodeSelector":{"kubernetes.io/os":"windows"}`), "Windows"},
-		"Windows by its old node selector":     {spec(`"nodeSelector":{"beta.kubernetes.io/os":"windows"}`), "Windows"},
-		"own container":                        {`{"spec":{"containers":[{"name":"iam-credentials-proxy"}]}}`, `container "iam-credentials-proxy"`},
-		"own init container":                   {spec(`"initContainers":[{"name":"iam-credentials-proxy"}]`), `init container "iam-credentials-proxy"`},
-		"own container with the redirect name": {`{"spec":{"containers":[{"name":"iam-credentials-redirect"}]}}`, `container "iam-credentials-redirect"`},
-		"own init container with that name":    {spec(`"initContainers":[{"name":"iam-credentials-redirect"}]`), `init container "iam-credentials-redirect"`},
-		"sidecar with other arguments":         {changed("--listen=127", "--listen=128"), "init container"},
-		"sidecar with another program":         {changed(`"/ko-app/iam-credentials-pod"`, `"/bin/sh"`), "init container"},
-		"sidecar without restartPolicy":        {changed(`"restartPolicy":"Always",`, ``), "init container"},
-		"sidecar without a probe":              {changed(`"startupProbe":{},`, ``), "init container"},
-		"sidecar without a secret":             {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, ``), "init container"},
-		"sidecar with a guessable secret":      {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, `A`), "init container"},
-		"sidecar with a long secret":           {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, strings.Repeat("A", 1<<20)), "init container"},
-		"sidecar without variables":            {changed(`,"env":`, `,"x":`), "init container"},
-		"sidecar of the default mode":          {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` + spec(`"initContainers":[` + sidecar + `]`)[1:], "init container"},
+		"hostNetwork":                      {spec(`"hostNetwork":true`), "hostNetwork"},
+		"Windows":                          {spec(`"os":{"name":"windows"}`), "Windows"},
+		"Windows by its node selector":     {spec(`"nodeSelector":{"kubernetes.io/os":"windows"}`), "Windows"},
+		"Windows by its old node selector": {spec(`"nodeSelector":{"beta.kubernetes.io/os":"windows"}`), "Windows"},
+		"own container": {`{"spec":{"containers":[{"name":"iam-credentials-proxy"}]}}`,
+			`container "iam-credentials-proxy"`},
+		"own init container": {spec(`"initContainers":[{"name":"iam-credentials-proxy"}]`),
+			`init container "iam-credentials-proxy"`},
+		"own container with the redirect name": {`{"spec":{"containers":[{"name":"iam-credentials-redirect"}]}}`,
+			`container "iam-credentials-redirect"`},
+		"own init container with that name": {spec(`"initContainers":[{"name":"iam-credentials-redirect"}]`),
+			`init container "iam-credentials-redirect"`},
+		"sidecar with other arguments":    {changed("--listen=127", "--listen=128"), "init container"},
+		"sidecar with another program":    {changed(`"/ko-app/iam-credentials-pod"`, `"/bin/sh"`), "init container"},
+		"sidecar without restartPolicy":   {changed(`"restartPolicy":"Always",`, ``), "init container"},
+		"sidecar without a probe":         {changed(`"startupProbe":{},`, ``), "init container"},
+		"sidecar without a secret":        {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, ``), "init container"},
+		"sidecar with a guessable secret": {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, `A`), "init container"},
+		"sidecar with a long secret": {changed(`ABCDEFGHIJKLMNOPQRSTUVWXYZ`, strings.Repeat("A", 1<<20)),
+			"init container"},
+		"sidecar without variables": {changed(`,"env":`, `,"x":`), "init container"},
+		"sidecar of the default mode": {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` +
+			spec(`"initContainers":[` + sidecar + `]`)[1:], "init container"},
 		"redirect without a sidecar": {`{"metadata":{"annotations":{"iam.aws.k8s.io/redirect":"true"}},` +
-			spec(`"initContainers":[{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]},{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]}]`)[1:], "init container"},
-		"own volume":                           {spec(`"volumes":[{"name":"iam-credentials-token","emptyDir":{}}]`), `volume "iam-credentials-token"`},
-		"token volume of another audience":     {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`), `volume`},
-		"token volume with another path":       {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
-		"token volume with another source too": {spec(`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
-		"too many containers":                  {spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 500) + `]`), "more than 500 elements"},
-		"too many volumes":                     {spec(`"volumes":[{}` + strings.Repeat(`,null`, 500) + `]`), "more than 500 elements"},
-		"no containers":                        {`{"spec":{}}`, "no container"},
-		"container without a name":             {`{"spec":{"containers":[null]}}`, "without a name"},
-		"init container without a name":        {spec(`"initContainers":[null]`), "without a name"},
-		"nothing at all":                       {`{}`, "no container"},
+			spec(
+				`"initContainers":[{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]},{"name":"iam-credentials-redirect","command":["/ko-app/iam-credentials-pod"],"args":["redirect"]}]`)[1:], "init container"},
+		"own volume": {spec(`"volumes":[{"name":"iam-credentials-token","emptyDir":{}}]`),
+			`volume "iam-credentials-token"`},
+		"token volume of another audience": {
+			spec(
+				`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}]`),
+			`volume`},
+		"token volume with another path": {
+			spec(
+				`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"x","audience":"iam.aws.k8s.io"}}]}}]`), `volume`},
+		"token volume with another source too": {
+			spec(
+				`"volumes":[{"name":"iam-credentials-token","projected":{"sources":[{"serviceAccountToken":{"path":"token","audience":"iam.aws.k8s.io"}},{}]}}]`), `volume`},
+		"too many containers": {
+			spec(`"initContainers":[{"name":"i"}` + strings.Repeat(`,{"name":"i"}`, 500) + `]`), "more than 500 elements"},
+		"too many volumes": {spec(`"volumes":[{}` + strings.Repeat(`,null`, 500) + `]`),
+			"more than 500 elements"},
+		"no containers":                 {`{"spec":{}}`, "no container"},
+		"container without a name":      {`{"spec":{"containers":[null]}}`, "without a name"},
+		"init container without a name": {spec(`"initContainers":[null]`), "without a name"},
+		"nothing at all":                {`{}`, "no container"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := admit(t, h, test.pod)
-			if response.Allowed || response.Result.Code != http.StatusForbidden || !strings.Contains(response.Result.Message, test.want) || len(response.Result.Message) > 1000 {
+			if response.Allowed || response.Result.Code != http.StatusForbidden ||
+				!strings.Contains(response.Result.Message, test.want) || len(response.Result.Message) > 1000 {
 				t.Errorf("got %+v", response.Result)
 			}
 		})
@@ -285,7 +328,8 @@ func TestTwoBindingsOfOneServiceAccount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := admit(t, newHandler(t, o()), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
-			if response.Allowed || !strings.Contains(response.Result.Message, `"one" and "two"`) || !strings.Contains(response.Result.Message, "delete all but one") {
+			if response.Allowed || !strings.Contains(response.Result.Message, `"one" and "two"`) ||
+				!strings.Contains(response.Result.Message, "delete all but one") {
 				t.Errorf("got %+v", response.Result)
 			}
 		})
@@ -294,7 +338,8 @@ func TestTwoBindingsOfOneServiceAccount(t *testing.T) {
 
 func TestCacheAndLiveList(t *testing.T) {
 	const pod = `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`
-	has, has2, down := []v1alpha1.IAMBinding{bind("b", "app")}, []v1alpha1.IAMBinding{bind("b", "other")}, errors.New("down")
+	has, has2, down := []v1alpha1.IAMBinding{bind("b", "app")}, []v1alpha1.IAMBinding{bind("b", "other")},
+		errors.New("down")
 	for name, test := range map[string]struct {
 		cache, live     bindings
 		allowed, inject bool
@@ -326,9 +371,10 @@ func TestLiveListIsReadInPages(t *testing.T) {
 		items         []v1alpha1.IAMBinding
 		allow, inject bool
 	}{
-		"on the last page":  {append(slices.Clone(others), bind("b", "app")), true, true},
-		"on no page":        {others, true, false},
-		"two on two pages":  {slices.Concat([]v1alpha1.IAMBinding{bind("a", "app")}, others, []v1alpha1.IAMBinding{bind("b", "app")}), false, false},
+		"on the last page": {append(slices.Clone(others), bind("b", "app")), true, true},
+		"on no page":       {others, true, false},
+		"two on two pages": {slices.Concat([]v1alpha1.IAMBinding{bind("a", "app")}, others,
+			[]v1alpha1.IAMBinding{bind("b", "app")}), false, false},
 		"on the first page": {slices.Concat([]v1alpha1.IAMBinding{bind("a", "app")}, others), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +400,8 @@ func TestDeletedBindingIsIgnored(t *testing.T) {
 		"beside a new one": {[]v1alpha1.IAMBinding{deleted, bind("new", "app")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response := admit(t, newHandler(t, options(test.items...)), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
+			response := admit(t, newHandler(t, options(test.items...)),
+				`{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
 			if !response.Allowed || (len(response.Patch) > 0) != test.inject {
 				t.Errorf("got %+v with the patch %s", response.Result, response.Patch)
 			}
@@ -365,18 +412,20 @@ func TestDeletedBindingIsIgnored(t *testing.T) {
 func TestWithoutCA(t *testing.T) {
 	o := options(bind("b", "default"))
 	o.CA = func() []byte { return nil }
-	if response := admit(t, newHandler(t, o), `{"spec":{"containers":[{"name":"a"}]}}`); response.Allowed || response.Result.Code != http.StatusInternalServerError {
+	if response := admit(t, newHandler(t, o), `{"spec":{"containers":[{"name":"a"}]}}`); response.Allowed ||
+		response.Result.Code != http.StatusInternalServerError {
 		t.Errorf("got %+v", response.Result)
 	}
 }
 
 func TestWarnings(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", relative} {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
+		"AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", relative} {
 		t.Run(name, func(t *testing.T) {
 			pod, warnings := inject(t, h, `{"spec":{"containers":[{"name":"a","env":[{"name":"`+name+`","value":"hush"}]}]}}`)
-			if len(warnings) != 1 || !strings.Contains(warnings[0], `container "a" sets `+name+`, which`) || strings.Contains(warnings[0], "hush") {
+			if len(warnings) != 1 || !strings.Contains(warnings[0], `container "a" sets `+name+`, which`) ||
+				strings.Contains(warnings[0], "hush") {
 				t.Errorf("got %q", warnings)
 			}
 			if env(pod.Spec.Containers[0])[fullURI] == "" {
@@ -386,7 +435,8 @@ func TestWarnings(t *testing.T) {
 	}
 	for _, name := range []string{fullURI, secret} {
 		t.Run("own "+name, func(t *testing.T) {
-			pod, warnings := inject(t, h, `{"spec":{"containers":[{"name":"a","env":[{"name":"`+name+`","valueFrom":{"fieldRef":{"fieldPath":"x"}}}]}]}}`)
+			pod, warnings := inject(t, h,
+				`{"spec":{"containers":[{"name":"a","env":[{"name":"`+name+`","valueFrom":{"fieldRef":{"fieldPath":"x"}}}]}]}}`)
 			if len(warnings) != 1 || !strings.Contains(warnings[0], name+" itself") || len(pod.Spec.Containers[0].Env) != 1 {
 				t.Errorf("got %q and %v", warnings, pod.Spec.Containers[0].Env)
 			}
@@ -397,7 +447,9 @@ func TestWarnings(t *testing.T) {
 // The kubelet takes the last of two variables of one name.
 func TestVariableThatIsSetTwice(t *testing.T) {
 	h := newHandler(t, options(bind("b", "default")))
-	_, warnings := inject(t, h, `{"spec":{"containers":[{"name":"a","env":[{"name":"`+fullURI+`","value":"http://127.0.0.1:2020/v1/credentials"},{"name":"`+fullURI+`","value":"http://127.0.0.1:1"}]}]}}`)
+	_, warnings := inject(t, h,
+		`{"spec":{"containers":[{"name":"a","env":[{"name":"`+fullURI+
+			`","value":"http://127.0.0.1:2020/v1/credentials"},{"name":"`+fullURI+`","value":"http://127.0.0.1:1"}]}]}}`)
 	if len(warnings) != 1 || !strings.Contains(warnings[0], fullURI+" itself") {
 		t.Errorf("got %q", warnings)
 	}
@@ -409,12 +461,14 @@ func TestAnswersAreBounded(t *testing.T) {
 	long := strings.Repeat("é", 100_000)
 	var containers []string
 	for i := range 400 {
-		containers = append(containers, fmt.Sprintf(`{"name":"%d%s","env":[{"name":"AWS_PROFILE"},{"name":"AWS_ACCESS_KEY_ID"}]}`, i, long[:1000]))
+		containers = append(containers,
+			fmt.Sprintf(`{"name":"%d%s","env":[{"name":"AWS_PROFILE"},{"name":"AWS_ACCESS_KEY_ID"}]}`, i, long[:1000]))
 	}
 	for name, pod := range map[string]string{
-		"many warnings":       `{"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
-		"long name":           `{"spec":{"containers":[{"name":"` + long + `","env":[{"name":"AWS_PROFILE"}]}]}}`,
-		"long annotation":     `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"` + strings.Repeat("a,", 500_000) + `"}},"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
+		"many warnings": `{"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
+		"long name":     `{"spec":{"containers":[{"name":"` + long + `","env":[{"name":"AWS_PROFILE"}]}]}}`,
+		"long annotation": `{"metadata":{"annotations":{"iam.aws.k8s.io/skip-containers":"` +
+			strings.Repeat("a,", 500_000) + `"}},"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`,
 		"long number":         `{"spec":{"activeDeadlineSeconds":` + strings.Repeat("1", 1_000_000) + `}}`,
 		"long quantity":       `{"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"` + long + `"}}}]}}`,
 		"long ServiceAccount": `{"spec":{"serviceAccountName":"` + long + `","containers":[{"name":"a"}]}}`,
@@ -447,47 +501,60 @@ func TestMalformedReviews(t *testing.T) {
 		"an array":             {"application/json", []byte(`[]`), http.StatusBadRequest},
 		"a pod that is no pod": {"application/json", review(t, nil, `{"spec":[]}`), http.StatusBadRequest},
 		"a pod that is a text": {"application/json", review(t, nil, `"x"`), http.StatusBadRequest},
-		"10 MB":                {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`), http.StatusBadRequest},
-		"10 MB of brackets":    {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusBadRequest},
-		"many brackets":        {"application/json", bytes.Repeat([]byte(`[`), 1<<20), http.StatusBadRequest},
-		"brackets in the pod":  {"application/json", review(t, nil, strings.Repeat(`[`, 5000)+strings.Repeat(`]`, 5000)), http.StatusBadRequest},
-		"no request":           {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), http.StatusOK},
-		"a null request":       {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`), http.StatusOK},
+		"10 MB": {"application/json", review(t, nil, `{"spec":"`+strings.Repeat("x", 10<<20)+`"}`),
+			http.StatusBadRequest},
+		"10 MB of brackets": {"application/json", bytes.Repeat([]byte(`[`), 10<<20), http.StatusBadRequest},
+		"many brackets":     {"application/json", bytes.Repeat([]byte(`[`), 1<<20), http.StatusBadRequest},
+		"brackets in the pod": {"application/json", review(t, nil, strings.Repeat(`[`, 5000)+strings.Repeat(`]`, 5000)),
+			http.StatusBadRequest},
+		"no request": {"application/json", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`),
+			http.StatusOK},
+		"a null request": {"application/json",
+			[]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`), http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := post(t, h, test.contentType, test.body)
-			if response.Result.Code != test.code || response.Allowed != (test.code == http.StatusOK) || len(response.Patch) > 0 || len(response.Result.Message) > 1000 {
+			if response.Result.Code != test.code || response.Allowed != (test.code == http.StatusOK) ||
+				len(response.Patch) > 0 || len(response.Result.Message) > 1000 {
 				t.Errorf("got %+v", response.Result)
 			}
 		})
 	}
 }
 
-// The sidecar gets a CPU limit where all containers of the pod have one, as a quota asks for.
+// The sidecar gets a CPU limit where all containers of the pod have one, as a
+// quota asks for.
 func TestResourcesOfTheSidecar(t *testing.T) {
 	own := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")},
-		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi"), corev1.ResourceCPU: resource.MustParse("1")}}
+		Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi"),
+			corev1.ResourceCPU: resource.MustParse("1")}}
 	const limited = `{"name":"app","image":"i","resources":{"limits":{"cpu":"1","memory":"1Gi"}}}`
 	for name, tc := range map[string]struct {
 		containers, inits string
 		resources         corev1.ResourceRequirements
 		cpu, memory       string // limits, "0" for none
 	}{
-		"no limits":                 {`{"name":"app","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
-		"one of two":                {limited + `,{"name":"b","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
-		"init container has none":   {limited, `{"name":"i","image":"i"}`, corev1.ResourceRequirements{}, "0", "48Mi"},
-		"null":                      {`{"name":"app","image":"i","resources":{"limits":{"cpu":null}}}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
-		"all":                       {limited, "", corev1.ResourceRequirements{}, "100m", "48Mi"},
-		"number":                    {`{"name":"app","image":"i","resources":{"limits":{"cpu":2}}}`, "", corev1.ResourceRequirements{}, "100m", "48Mi"},
+		"no limits":               {`{"name":"app","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
+		"one of two":              {limited + `,{"name":"b","image":"i"}`, "", corev1.ResourceRequirements{}, "0", "48Mi"},
+		"init container has none": {limited, `{"name":"i","image":"i"}`, corev1.ResourceRequirements{}, "0", "48Mi"},
+		"null": {`{"name":"app","image":"i","resources":{"limits":{"cpu":null}}}`, "",
+			corev1.ResourceRequirements{}, "0", "48Mi"},
+		"all": {limited, "", corev1.ResourceRequirements{}, "100m", "48Mi"},
+		"number": {`{"name":"app","image":"i","resources":{"limits":{"cpu":2}}}`, "",
+			corev1.ResourceRequirements{}, "100m", "48Mi"},
 		"options have a CPU limit":  {`{"name":"app","image":"i"}`, "", own, "1", "64Mi"},
 		"options win over the rule": {limited, "", own, "1", "64Mi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(bind("app", "app"))
 			o.Resources = tc.resources
-			pod, _ := inject(t, newHandler(t, o), `{"spec":{"serviceAccountName":"app","containers":[`+tc.containers+`],"initContainers":[`+tc.inits+`]}}`)
-			i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == podidentity.ProxyContainer })
-			if got := pod.Spec.InitContainers[i].Resources.Limits; got.Cpu().String() != tc.cpu || got.Memory().String() != tc.memory {
+			pod, _ := inject(t, newHandler(t, o),
+				`{"spec":{"serviceAccountName":"app","containers":[`+tc.containers+`],"initContainers":[`+tc.inits+`]}}`)
+			i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+				return c.Name == podidentity.ProxyContainer
+			})
+			if got := pod.Spec.InitContainers[i].Resources.Limits; got.Cpu().String() != tc.cpu ||
+				got.Memory().String() != tc.memory {
 				t.Errorf("limits %v", got)
 			}
 		})
@@ -508,11 +575,13 @@ func TestOptions(t *testing.T) {
 		"privileged port":          func(o *webhook.Options) { o.Port = 80 },
 		"port that does not exist": func(o *webhook.Options) { o.Port = 65536 },
 		"request over the limit": func(o *webhook.Options) {
-			o.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
-				Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")}}
+			o.Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("48Mi")}}
 		},
 		"CPU request over the CPU limit": func(o *webhook.Options) {
-			o.Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}}
+			o.Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}}
 		},
 		"negative CPU limit": func(o *webhook.Options) { o.CPULimit = resource.MustParse("-1") },
 		"metric that is taken": func(o *webhook.Options) {
@@ -558,7 +627,8 @@ func BenchmarkInjection(b *testing.B) {
 		items[i] = bind(fmt.Sprint(i), fmt.Sprint(i))
 	}
 	h := newHandler(b, options(append(items, bind("b", "default"))...))
-	body := review(b, nil, `{"metadata":{"generateName":"app-","labels":{"app":"x"}},"spec":{"containers":[{"name":"a","image":"x","env":[{"name":"A","value":"B"}],"ports":[{"containerPort":8080}]},{"name":"b"}],"initContainers":[{"name":"i"}],"volumes":[{"name":"v","emptyDir":{}}]}}`)
+	body := review(b, nil,
+		`{"metadata":{"generateName":"app-","labels":{"app":"x"}},"spec":{"containers":[{"name":"a","image":"x","env":[{"name":"A","value":"B"}],"ports":[{"containerPort":8080}]},{"name":"b"}],"initContainers":[{"name":"i"}],"volumes":[{"name":"v","emptyDir":{}}]}}`)
 	for b.Loop() {
 		post(b, h, "application/json", body)
 	}

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runsOnWindows reports whether the pod says that it runs on Windows, or that it
-// cannot run on Linux.
+// runsOnWindows reports whether the pod says that it runs on Windows, or that
+// it cannot run on Linux.
 func (p *pod) runsOnWindows() bool {
 	spec := &p.Spec
 	if slices.Contains([]corev1.OSName{spec.OS.Name, spec.NodeSelector.OS, spec.NodeSelector.OldOS}, corev1.Windows) {

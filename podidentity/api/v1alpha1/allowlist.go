@@ -44,7 +44,8 @@ type AllowRule struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9][-a-z0-9]*\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
 	Namespaces []string `json:"namespaces"`
-	// Roles are patterns of role ARNs, such as arn:aws:iam::123456789012:role/team-a/*.
+	// Roles are patterns of role ARNs, such as
+	// arn:aws:iam::123456789012:role/team-a/*.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64

@@ -42,7 +42,8 @@ func newEnvironment(t *testing.T) *environment {
 	kubetest.Eventually(t, "the API server serves the kinds", func() bool {
 		var err error
 		w.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
-		return err == nil && w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil && w.List(t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
+		return err == nil && w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil &&
+			w.List(t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
 	})
 	return w
 }
@@ -57,7 +58,8 @@ func binding(namespace, role string) *v1alpha1.IAMBinding {
 	}
 }
 
-// allow replaces the allow-list and waits until the policy follows, which a namespace of its own shows.
+// allow replaces the allow-list and waits until the policy follows, which a
+// namespace of its own shows.
 func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 	t.Helper()
 	canary := w.cluster.Namespace(t)
@@ -70,7 +72,9 @@ func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 	if err := w.Create(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	kubetest.Eventually(t, "the policy knows the allow-list", func() bool { return w.Create(t.Context(), binding(canary, account+"canary")) == nil })
+	kubetest.Eventually(t, "the policy knows the allow-list", func() bool {
+		return w.Create(t.Context(), binding(canary, account+"canary")) == nil
+	})
 }
 
 func TestPolicyChecksTheAllowList(t *testing.T) {
@@ -82,7 +86,8 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 		return w.Create(t.Context(), binding(ns, path+"x"), client.DryRunAll) != nil // also without a list
 	})
 	w.allow(t,
-		v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{account + "exact", path + "*", account + "a|b", account + "dot.dot"}},
+		v1alpha1.AllowRule{Namespaces: []string{ns},
+			Roles: []string{account + "exact", path + "*", account + "a|b", account + "dot.dot"}},
 		v1alpha1.AllowRule{Namespaces: []string{"te*"}, Roles: []string{account + "shared"}})
 	for name, test := range map[string]struct {
 		namespace, role string
@@ -105,7 +110,8 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 			if test.allowed && err != nil {
 				t.Error(err)
 			}
-			if !test.allowed && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `does not allow namespace "`+test.namespace+`" the role "`+test.role+`"; ask`)) {
+			if !test.allowed && (!apierrors.IsForbidden(err) ||
+				!strings.Contains(err.Error(), `does not allow namespace "`+test.namespace+`" the role "`+test.role+`"; ask`)) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -122,7 +128,8 @@ func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := func(at string, dryRun ...string) error {
-		patch := fmt.Sprintf(`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": %s}]}}`, at)
+		patch := fmt.Sprintf(
+			`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": %s}]}}`, at)
 		return w.Status().Patch(t.Context(), b.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)),
 			&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	}
@@ -132,8 +139,8 @@ func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
 	}
 	const before, other = `"2026-01-01t00:00:00z"`, `"2026-01-02t00:00:00z"`
 	kubetest.Eventually(t, "the policy is in force", func() bool { return refused(before) })
-	for _, at := range []string{`"2026-01-01T00:00:00+99:99"`, `"2026-01-01T00:00:00+24:30"`, `"2026-01-01T00:00:00x5Z"`, `"2026-01-01T00:00:00Ztx"`,
-		`"9999-12-31T23:59:59-01:00"`, `[]`} {
+	for _, at := range []string{`"2026-01-01T00:00:00+99:99"`, `"2026-01-01T00:00:00+24:30"`, `"2026-01-01T00:00:00x5Z"`,
+		`"2026-01-01T00:00:00Ztx"`, `"9999-12-31T23:59:59-01:00"`, `[]`} {
 		if !refused(at) {
 			t.Errorf("%s: %v", at, report(at))
 		}
@@ -175,7 +182,8 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 		},
 		"many owners": func(b *v1alpha1.IAMBinding) { b.OwnerReferences = owners(2000, 1) },
 		"fields of a manager": func(b *v1alpha1.IAMBinding) {
-			b.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1alpha1.GroupVersion.String(),
+			b.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply,
+				APIVersion: v1alpha1.GroupVersion.String(),
 				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:` + strings.Repeat("x", mega) + `":{}}}`)}}
 		},
 	} {
@@ -201,7 +209,8 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 200 {
-			err := w.Patch(t.Context(), apply.DeepCopy(), client.Apply, client.FieldOwner(fmt.Sprintf("%0100d", n))) //nolint:staticcheck // as kubectl does
+			err := w.Patch(t.Context(), apply.DeepCopy(), client.Apply,
+				client.FieldOwner(fmt.Sprintf("%0100d", n))) //nolint:staticcheck // as kubectl does
 			if tooLarge(err) {
 				return
 			}
@@ -220,7 +229,8 @@ metadata: {namespace: %s, name: applied}
 spec: {aws: {roleArn: "%sapp"}, serviceAccountRef: {name: app}}
 `
 
-// What was stored before the policy can lose its finalizers, one by one or all at once, and be deleted. It cannot grow.
+// What was stored before the policy can lose its finalizers, one by one or all
+// at once, and be deleted. It cannot grow.
 func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
@@ -240,7 +250,8 @@ func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 	if err := w.Delete(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Patch(t.Context(), all, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)), client.FieldOwner("another")); err != nil {
+	if err := w.Patch(t.Context(), all, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		client.FieldOwner("another")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Get(t.Context(), client.ObjectKeyFromObject(all), all); !apierrors.IsNotFound(err) {
@@ -248,7 +259,8 @@ func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 	}
 }
 
-// A binding whose role is no longer allowed can be labelled, so that a finalizer can go, but not be edited.
+// A binding whose role is no longer allowed can be labelled, so that a
+// finalizer can go, but not be edited.
 func TestPolicyAfterTheListHasChanged(t *testing.T) {
 	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
@@ -271,7 +283,8 @@ func TestPolicyAfterTheListHasChanged(t *testing.T) {
 	}
 }
 
-// The longest list, which etcd still holds, stays within the budget of the API server's expressions.
+// The longest list, which etcd still holds, stays within the budget of the API
+// server's expressions.
 func TestPolicyWithTheLongestList(t *testing.T) {
 	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
@@ -298,7 +311,8 @@ func TestBindingValidation(t *testing.T) {
 	w := newEnvironment(t)
 	ns := w.cluster.Namespace(t)
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
-	longest := "arn:aws-us-gov:iam::123456789012:role/" + strings.Repeat(strings.Repeat("p", 99)+"/", 5) + strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
+	longest := "arn:aws-us-gov:iam::123456789012:role/" + strings.Repeat(strings.Repeat("p", 99)+"/", 5) +
+		strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
 	if len(longest) != len("arn:aws-us-gov:iam::123456789012:role")+512+64 {
 		t.Fatalf("the role has %d characters", len(longest))
 	}
@@ -319,22 +333,32 @@ func TestBindingValidation(t *testing.T) {
 		change func(*v1alpha1.IAMBindingSpec)
 		want   string // "" if it is good
 	}{
-		"plain":               {func(*v1alpha1.IAMBindingSpec) {}, ""},
-		"the longest role":    {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = longest }, ""},
-		"a user's ARN":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = "arn:aws:iam::123456789012:user/x" }, "roleArn has to be"},
-		"a session's ARN":     {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = "arn:aws:sts::123456789012:assumed-role/x/y" }, "roleArn has to be"},
-		"a pattern as role":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = account + "*" }, "roleArn has to be"},
-		"no ServiceAccount":   {func(s *v1alpha1.IAMBindingSpec) { s.ServiceAccountRef.Name = "" }, "name has to be"},
-		"external ID":         {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a:b/c" }, ""},
-		"short external ID":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a" }, "externalID has to be"},
-		"external ID blank":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a b" }, "externalID has to be"},
-		"40 minutes":          {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2400 }, ""},
-		"39 minutes":          {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2399 }, "durationSeconds"},
-		"over an hour":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 3601 }, "durationSeconds"},
-		"a policy":            {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = " {\n\"Version\": \"2012-10-17\"}\n" }, ""},
-		"a policy's ARN":      {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "arn:aws:iam::aws:policy/ReadOnly" }, "sessionPolicy has to be"},
-		"containers":          {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "migrate"} }, ""},
-		"container twice":     {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "app"} }, "Duplicate value"},
+		"plain":            {func(*v1alpha1.IAMBindingSpec) {}, ""},
+		"the longest role": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = longest }, ""},
+		"a user's ARN": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.RoleARN = "arn:aws:iam::123456789012:user/x"
+		}, "roleArn has to be"},
+		"a session's ARN": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.RoleARN = "arn:aws:sts::123456789012:assumed-role/x/y"
+		}, "roleArn has to be"},
+		"a pattern as role": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.RoleARN = account + "*" }, "roleArn has to be"},
+		"no ServiceAccount": {func(s *v1alpha1.IAMBindingSpec) { s.ServiceAccountRef.Name = "" }, "name has to be"},
+		"external ID":       {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a:b/c" }, ""},
+		"short external ID": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a" }, "externalID has to be"},
+		"external ID blank": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.ExternalID = "a b" }, "externalID has to be"},
+		"40 minutes":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2400 }, ""},
+		"39 minutes":        {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 2399 }, "durationSeconds"},
+		"over an hour":      {func(s *v1alpha1.IAMBindingSpec) { s.AWS.DurationSeconds = 3601 }, "durationSeconds"},
+		"a policy": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.SessionPolicy = " {\n\"Version\": \"2012-10-17\"}\n"
+		}, ""},
+		"a policy's ARN": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.SessionPolicy = "arn:aws:iam::aws:policy/ReadOnly"
+		}, "sessionPolicy has to be"},
+		"containers": {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"app", "migrate"} }, ""},
+		"container twice": {func(s *v1alpha1.IAMBindingSpec) {
+			s.Containers = []string{"app", "app"}
+		}, "Duplicate value"},
 		"no container's name": {func(s *v1alpha1.IAMBindingSpec) { s.Containers = []string{"App"} }, "containers"},
 		"tag":                 {tag("team", "Größe 1/2"), ""},
 		"a letter that folds": {tag("cluſter", "x"), "a key of sessionTags has to be"},
@@ -344,8 +368,12 @@ func TestBindingValidation(t *testing.T) {
 		"tag value of 257":    {tag("team", v1alpha1.TagValue(strings.Repeat("v", 257))), "sessionTags"},
 		"4,096 bytes of tags": {tags(4096), ""},
 		"4,098 bytes of tags": {tags(4098), "4096 bytes"},
-		"a policy in Latin-1": {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "{" + strings.Repeat("ß", 2046) + "}" }, ""},
-		"a policy in Greek":   {func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionPolicy = "{" + strings.Repeat("Ω", 2046) + "}" }, "sessionPolicy has to be"},
+		"a policy in Latin-1": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.SessionPolicy = "{" + strings.Repeat("ß", 2046) + "}"
+		}, ""},
+		"a policy in Greek": {func(s *v1alpha1.IAMBindingSpec) {
+			s.AWS.SessionPolicy = "{" + strings.Repeat("Ω", 2046) + "}"
+		}, "sessionPolicy has to be"},
 		"our tag":             {tag("kubernetes-pod-uid", "x"), "the server sets these tags itself"},
 		"our tag, other case": {tag("Kubernetes-Namespace", "x"), "the server sets these tags itself"},
 		"the cluster's tag":   {tag("Cluster", "x"), "the server sets these tags itself"},
@@ -370,7 +398,9 @@ func TestBindingValidation(t *testing.T) {
 
 func TestAllowListValidation(t *testing.T) {
 	w := newEnvironment(t)
-	if err := w.Delete(t.Context(), &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); client.IgnoreNotFound(err) != nil {
+	if err := w.Delete(t.Context(),
+		&v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); client.IgnoreNotFound(
+		err) != nil {
 		t.Fatal(err) // of another test
 	}
 	list := func(name, namespace, role string) *v1alpha1.IAMRoleAllowList {
@@ -393,12 +423,16 @@ func TestAllowListValidation(t *testing.T) {
 	for field, patterns := range map[string]map[string]bool{
 		"roles[0]": {
 			"*": true, "arn:*": true, "arn:aws*": true, "arn:aws-cn:*": true, "arn:aws:iam::*": true, "arn:aws:iam::1234*": true,
-			"arn:aws:iam::123456789012:*": true, account + "*": true, account + "x": true, account + "team-a/*": true, account + "team-a/x": true,
+			"arn:aws:iam::123456789012:*": true, account + "*": true, account + "x": true, account + "team-a/*": true,
+			account + "team-a/x":                      true,
 			"arn:aws-us-gov:iam::123456789012:role/x": true,
 			"arn:aws:iam::123456789012:rle/team-a/*":  false, "arn:aws:iam::123456789012:user/x": false,
 			"arn:aws:sts::123456789012:assumed-role/*": false, "arn:aws:iam:eu-west-1:123456789012:role/*": false,
-			"arn:aws:iam::12345678901:role/*": false, "arn:aws:iam::1234567890123*": false, "arn:aws:iam::123456789012:role": false,
-			account: false, account + "team-a/": false, "team-a/*": false, "reporting": false, " " + account + "*": false, account + "team a/*": false,
+			"arn:aws:iam::12345678901:role/*": false, "arn:aws:iam::1234567890123*": false,
+			"arn:aws:iam::123456789012:role": false,
+			account:                          false, account + "team-a/": false, "team-a/*": false, "reporting": false,
+			" " + account + "*":                false,
+			account + "team a/*":               false,
 			"arn:AWS:iam::123456789012:role/*": false, "": false,
 		},
 		"namespaces[0]": {"*": true, "a": true, "team-*": true, "team-a": true, "1*": true,
@@ -414,7 +448,8 @@ func TestAllowListValidation(t *testing.T) {
 				if valid && err != nil {
 					t.Error(err)
 				}
-				if !valid && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), fmt.Sprintf("spec.rules[0].%s: Invalid value: %q", field, pattern))) {
+				if !valid && (!apierrors.IsInvalid(err) ||
+					!strings.Contains(err.Error(), fmt.Sprintf("spec.rules[0].%s: Invalid value: %q", field, pattern))) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -433,7 +468,9 @@ func (w *environment) awaitBound(t *testing.T, ns string) {
 	t.Helper()
 	b := binding(ns, account+"app")
 	b.Annotations = map[string]string{"n": strings.Repeat("x", limit)}
-	kubetest.Eventually(t, "the policy bounds the metadata", func() bool { return tooLarge(w.Create(t.Context(), b.DeepCopy(), client.DryRunAll)) })
+	kubetest.Eventually(t, "the policy bounds the metadata", func() bool {
+		return tooLarge(w.Create(t.Context(), b.DeepCopy(), client.DryRunAll))
+	})
 }
 
 // finalizers returns valid finalizers of a size in all.
@@ -449,12 +486,14 @@ func finalizers(size int) []string {
 func owners(n, size int) []metav1.OwnerReference {
 	all := make([]metav1.OwnerReference, n)
 	for i := range all {
-		all[i] = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: strings.Repeat("n", size), UID: types.UID(fmt.Sprint("u", i))}
+		all[i] = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: strings.Repeat("n", size),
+			UID: types.UID(fmt.Sprint("u", i))}
 	}
 	return all
 }
 
-// createUnbound creates a binding with finalizers of a size, while the policy is not in force.
+// createUnbound creates a binding with finalizers of a size, while the policy
+// is not in force.
 func (w *environment) createUnbound(t *testing.T, ns string, size int) *v1alpha1.IAMBinding {
 	t.Helper()
 	b := binding(ns, account+"app")

@@ -47,8 +47,10 @@ type IAMBindingSpec struct {
 
 	ServiceAccountRef ServiceAccountReference `json:"serviceAccountRef"`
 
-	// Containers are the containers and init containers that get the variables for the credentials. Empty means all. This prevents
-	// mistakes, not attacks: all containers of a pod share the loopback, where the proxy answers.
+	// Containers are the containers and init containers that get the variables
+	// for the credentials. Empty means all. This prevents mistakes, not
+	// attacks: all containers of a pod share the loopback, where the proxy
+	// answers.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -56,7 +58,8 @@ type IAMBindingSpec struct {
 	Containers []string `json:"containers,omitempty"`
 }
 
-// ServiceAccountReference names a ServiceAccount in the binding's namespace. The ServiceAccount need not exist yet.
+// ServiceAccountReference names a ServiceAccount in the binding's namespace.
+// The ServiceAccount need not exist yet.
 type ServiceAccountReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name has to be the name of a ServiceAccount: lower-case letters, digits, '-' and '.'"
@@ -65,21 +68,25 @@ type ServiceAccountReference struct {
 
 // AWSRole describes an IAM role and the sessions that pods get.
 type AWSRole struct {
-	// RoleARN is arn:<partition>:iam::<account>:role<path><name>. The role's trust policy has to allow sts:AssumeRole and
-	// sts:TagSession to the server's own role.
+	// RoleARN is arn:<partition>:iam::<account>:role<path><name>. The role's
+	// trust policy has to allow sts:AssumeRole and sts:TagSession to the
+	// server's own role.
 	// +kubebuilder:validation:MaxLength=640
 	// +kubebuilder:validation:XValidation:rule="self.matches('^arn:aws(-[a-z]+)*:iam::[0-9]{12}:role(/[!-.0-~]+)*/[A-Za-z0-9_+=,.@-]{1,64}$')",message="roleArn has to be arn:aws:iam::<account>:role/<name>, with a path if the role has one"
 	RoleARN string `json:"roleArn"`
 
-	// ExternalID is the external ID that the role's trust policy may require (sts:ExternalId).
+	// ExternalID is the external ID that the role's trust policy may require
+	// (sts:ExternalId).
 	// +optional
 	// +kubebuilder:validation:MaxLength=1224
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+=,.@:/-]{2,}$')",message="externalID has to be 2 to 1224 letters, digits or _+=,.@:/-"
 	ExternalID string `json:"externalID,omitempty"`
 
-	// SessionTags are further session tags. Their keys can neither be "cluster" nor begin with "kubernetes-", because the server
-	// sets these. AWS ignores the case of keys in all scripts. Keys are ASCII, so that no other letter folds into such a key. Keys and
-	// values have at most 4096 bytes in UTF-8, several times what AWS packs into a session.
+	// SessionTags are further session tags. Their keys can neither be "cluster"
+	// nor begin with "kubernetes-", because the server sets these. AWS ignores
+	// the case of keys in all scripts. Keys are ASCII, so that no other letter
+	// folds into such a key. Keys and values have at most 4096 bytes in UTF-8,
+	// several times what AWS packs into a session.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=45
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^[A-Za-z0-9 _.:/=+@-]{1,128}$'))",message="a key of sessionTags has to be 1 to 128 ASCII letters, digits, blanks or _.:/=+@-"
@@ -87,16 +94,17 @@ type AWSRole struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(k, k.size() + bytes(self[k]).size()).sum() <= 4096",message="sessionTags have at most 4096 bytes of keys and values"
 	SessionTags map[string]TagValue `json:"sessionTags,omitempty"`
 
-	// DurationSeconds is the lifetime of the credentials. AWS limits it to an hour, because the server assumes the role with another
-	// role.
+	// DurationSeconds is the lifetime of the credentials. AWS limits it to an
+	// hour, because the server assumes the role with another role.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=2400
 	// +kubebuilder:validation:Maximum=3600
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 
-	// SessionPolicy is a policy in JSON, in the characters that AWS accepts: tabs, line breaks, and Unicode from U+0020 to U+00FF. The
-	// session gets only rights that both this policy and the role allow.
+	// SessionPolicy is a policy in JSON, in the characters that AWS accepts:
+	// tabs, line breaks, and Unicode from U+0020 to U+00FF. The session gets
+	// only rights that both this policy and the role allow.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\s*\\\\{[\\\\t\\\\n\\\\r\\\\x20-\\\\xff]*\\\\}\\\\s*$')",message="sessionPolicy has to be a policy in JSON, {\"Version\": ...}, without characters beyond U+00FF"
@@ -109,7 +117,8 @@ type AWSRole struct {
 // +kubebuilder:validation:Pattern=`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`
 type TagValue string
 
-// maxDuration is the longest session of a role that was assumed with another role's.
+// maxDuration is the longest session of a role that was assumed with another
+// role's.
 const maxDuration = time.Hour
 
 // Duration returns the lifetime of the credentials.
@@ -135,7 +144,8 @@ const (
 	// allows the role, and there is no conflict. Reasons: Accepted; Conflict or
 	// RoleNotAllowed, which are also codes of the server's answers.
 	ConditionAccepted = "Accepted"
-	// ConditionConflict reports whether another binding names the same ServiceAccount. Reasons: Conflict; NoConflict.
+	// ConditionConflict reports whether another binding names the same
+	// ServiceAccount. Reasons: Conflict; NoConflict.
 	ConditionConflict = "Conflict"
 	// ConditionRoleAssumable reports whether AWS lets the server assume the
 	// role. Reasons: Assumed; NotAccepted, or the code of AWS.
