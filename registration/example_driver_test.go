@@ -16,8 +16,10 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// ServiceAccountDriver lets agents authenticate with the token of a ServiceAccount in their namespace on the hub. The agent asks for
-// the next token with the current one, and for the first one with its bootstrap credential.
+// ServiceAccountDriver lets agents authenticate with the token of a
+// ServiceAccount in their namespace on the hub. The agent asks for the next
+// token with the current one, and for the first one with its bootstrap
+// credential.
 type ServiceAccountDriver struct{}
 
 func (ServiceAccountDriver) Name() string { return "serviceaccount" }
@@ -35,7 +37,8 @@ func (ServiceAccountDriver) Next(ctx context.Context, in registration.Input) (re
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	agent := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: in.Cluster, Name: "agent"}}
 	if err := in.Hub.SubResource("token").Create(ctx, agent, request); err != nil {
-		return registration.Step{}, fmt.Errorf("create a token of ServiceAccount %q on the hub: %w", client.ObjectKeyFromObject(agent), err)
+		return registration.Step{},
+			fmt.Errorf("create a token of ServiceAccount %q on the hub: %w", client.ObjectKeyFromObject(agent), err)
 	}
 	return registration.Step{Credential: &registration.Credential{
 		User:  &clientcmdapi.AuthInfo{TokenFile: "token"},
@@ -45,7 +48,8 @@ func (ServiceAccountDriver) Next(ctx context.Context, in registration.Input) (re
 
 var _ registration.Driver = ServiceAccountDriver{}
 
-// A project plugs its driver in beside the others, and picks one by the name that its users write.
+// A project plugs its driver in beside the others, and picks one by the name
+// that its users write.
 func ExamplePick() {
 	drivers := []registration.Driver{ServiceAccountDriver{}}
 	driver, err := registration.Pick(drivers, "serviceaccount")
@@ -57,10 +61,12 @@ func ExamplePick() {
 	// unknown auth type "oidc": use one of serviceaccount
 }
 
-// A controller with a reconciler of its own runs a driver without package agent. It keeps the data in a Secret of its choice, and writes
-// each result before it calls the driver again.
+// A controller with a reconciler of its own runs a driver without package
+// agent. It keeps the data in a Secret of its choice, and writes each result
+// before it calls the driver again.
 func ExamplePack() {
-	step := func(ctx context.Context, driver registration.Driver, data map[string][]byte, in registration.Input) (map[string][]byte, error) {
+	step := func(ctx context.Context, driver registration.Driver, data map[string][]byte,
+		in registration.Input) (map[string][]byte, error) {
 		in.Stored, in.State = registration.Unpack(driver.Name(), data)
 		next, err := driver.Next(ctx, in) // in.Hub uses the bootstrap credential until the hub accepts what is stored
 		if err != nil {
@@ -69,7 +75,8 @@ func ExamplePack() {
 		return registration.Pack(driver.Name(), data, next) // a kubeconfig with next.Credential.User follows
 	}
 	data := map[string][]byte{"cluster-name": []byte("cluster1"), "agent-name": []byte("a1")}
-	data, err := step(context.Background(), fixedToken("opaque"), data, registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "a1"})
+	data, err := step(context.Background(), fixedToken("opaque"), data,
+		registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "a1"})
 	fmt.Printf("%s %s %v\n", data["auth-type"], data["token"], err)
 	// Output:
 	// fixed opaque <nil>

@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// runHub registers clusters by client certificate until ctx ends. Its ServiceAccount is in manifests.HubRBAC.
+// runHub registers clusters by client certificate until ctx ends. Its
+// ServiceAccount is in manifests.HubRBAC.
 func runHub(ctx context.Context, config *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
@@ -49,14 +50,16 @@ func runHub(ctx context.Context, config *rest.Config) error {
 	return mgr.Start(ctx)
 }
 
-// runAgent joins a cluster until ctx ends. Its ServiceAccount is in manifests.AgentRBAC. The Secret bootstrap-hub-kubeconfig
-// holds the address of the hub and a bootstrap credential.
+// runAgent joins a cluster until ctx ends. Its ServiceAccount is in
+// manifests.AgentRBAC. The Secret bootstrap-hub-kubeconfig holds the address of
+// the hub and a bootstrap credential.
 func runAgent(ctx context.Context, config *rest.Config, cluster string) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{})
 	if err != nil {
 		return err
 	}
-	local, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient()}) // no cache: it would watch all Secrets
+	// no cache: it would watch all Secrets
+	local, err := client.New(config, client.Options{HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,18 @@ import "strings"
 const (
 	// AuthTypeCSR is the auth type of the driver for client certificates.
 	AuthTypeCSR = "csr"
-	// AuthTypeAWS is the auth type of the driver for AWS IAM roles. Open Cluster Management writes "awsirsa".
+	// AuthTypeAWS is the auth type of the driver for AWS IAM roles. Open
+	// Cluster Management writes "awsirsa".
 	AuthTypeAWS = "aws-irsa"
-	// AuthTypeToken is the auth type of the driver for ServiceAccount tokens, which registers only add-ons.
+	// AuthTypeToken is the auth type of the driver for ServiceAccount tokens,
+	// which registers only add-ons.
 	AuthTypeToken = "token"
 )
 
-// AddOnServiceAccounts returns the names that the ServiceAccount of an add-on's tokens may have on the hub. The first one is the name of the
-// specification, the second one that of Open Cluster Management. A cluster c1 has no second name for an add-on c1-x, because the first name
-// of the add-on x is the same.
+// AddOnServiceAccounts returns the names that the ServiceAccount of an add-on's
+// tokens may have on the hub. The first one is the name of the specification,
+// the second one that of Open Cluster Management. A cluster c1 has no second
+// name for an add-on c1-x, because the first name of the add-on x is the same.
 func AddOnServiceAccounts(cluster, addOn string) []string {
 	names := []string{cluster + "-" + addOn + "-agent", addOn + "-agent"}
 	if strings.HasPrefix(addOn, cluster+"-") {
@@ -23,5 +26,6 @@ func AddOnServiceAccounts(cluster, addOn string) []string {
 	return names
 }
 
-// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in auth-extra-groups.
+// BootstrapGroup is the group of bootstrap users. A bootstrap token names it in
+// auth-extra-groups.
 const BootstrapGroup = "system:bootstrappers:managedcluster"

@@ -11,11 +11,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. The files that it names are other keys. The Secret holds nothing
-// else than them, the names in the credential, the auth type of its driver, and the driver's state.
+// SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. The
+// files that it names are other keys. The Secret holds nothing else than them,
+// the names in the credential, the auth type of its driver, and the driver's
+// state.
 const SecretKeyKubeconfig = "kubeconfig"
 
-// keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver never sees another driver's state.
+// keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver
+// never sees another driver's state.
 const keyState = "state."
 
 func isFile(key string) bool {
@@ -50,12 +53,14 @@ func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, 
 		next = map[string][]byte{}
 	}
 	maps.DeleteFunc(next, func(key string, _ []byte) bool {
-		return strings.HasPrefix(key, keyState) || step.Credential != nil && key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
+		return strings.HasPrefix(key, keyState) ||
+			step.Credential != nil && key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
 	})
 	if step.Credential != nil {
 		next[ocm.SecretKeyAuthType] = []byte(driver)
 		for key, value := range step.Credential.Files {
-			if _, taken := next[key]; taken || key == SecretKeyKubeconfig || !isFile(key) || len(validation.IsConfigMapKey(key)) > 0 {
+			if _, taken := next[key]; taken || key == SecretKeyKubeconfig || !isFile(key) ||
+				len(validation.IsConfigMapKey(key)) > 0 {
 				return nil, fmt.Errorf("driver %q returns a file %.100q, which cannot be a key of its Secret", driver, key)
 			}
 			next[key] = value

@@ -22,7 +22,8 @@ func bytesOf(pairs ...string) map[string][]byte {
 func keys(m map[string][]byte) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
 
 func TestUnpack(t *testing.T) {
-	own := bytesOf("cluster-name", "c1", "agent-name", "a1", "auth-type", "csr", "kubeconfig", "k", "tls.key", "secret", "state.csr.key", "1", "state.token.uid", "2")
+	own := bytesOf("cluster-name", "c1", "agent-name", "a1", "auth-type", "csr", "kubeconfig", "k", "tls.key", "secret",
+		"state.csr.key", "1", "state.token.uid", "2")
 	for name, row := range map[string]struct {
 		driver        string
 		data          map[string][]byte
@@ -50,17 +51,22 @@ func TestUnpack(t *testing.T) {
 }
 
 func TestPack(t *testing.T) {
-	data := bytesOf("cluster-name", "c1", "agent-name", "a1", "auth-type", "token", "kubeconfig", "k", "token", "t", "state.token.uid", "1", "state.csr.key", "2")
+	data := bytesOf("cluster-name", "c1", "agent-name", "a1", "auth-type", "token", "kubeconfig", "k", "token", "t",
+		"state.token.uid", "1", "state.csr.key", "2")
 	credential := func(files ...string) registration.Step {
-		return registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{}, Files: bytesOf(files...)}}
+		return registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{},
+			Files: bytesOf(files...)}}
 	}
 	for name, row := range map[string]struct {
 		step registration.Step
 		want string // the keys, or a part of the error
 	}{
-		"nothing new keeps the credential, and drops the state of both": {registration.Step{}, "agent-name auth-type cluster-name kubeconfig token"},
-		"state":                {registration.Step{State: bytesOf("key", "3")}, "agent-name auth-type cluster-name kubeconfig state.csr.key token"},
-		"credential":           {credential("tls.crt", "c", "tls.key", "k"), "agent-name auth-type cluster-name tls.crt tls.key"},
+		"nothing new keeps the credential, and drops the state of both": {registration.Step{},
+			"agent-name auth-type cluster-name kubeconfig token"},
+		"state": {registration.Step{State: bytesOf("key", "3")},
+			"agent-name auth-type cluster-name kubeconfig state.csr.key token"},
+		"credential": {credential("tls.crt", "c", "tls.key", "k"),
+			"agent-name auth-type cluster-name tls.crt tls.key"},
 		"file over the names":  {credential("agent-name", "other"), `"agent-name"`},
 		"file over kubeconfig": {credential("kubeconfig", "other"), `"kubeconfig"`},
 		"file over auth type":  {credential("auth-type", "other"), `"auth-type"`},

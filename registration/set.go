@@ -9,7 +9,8 @@ import (
 // named is a Driver or a HubDriver.
 type named interface{ Name() string }
 
-// Pick returns the driver with the given name. An unknown name is an error that lists the known ones, never a default.
+// Pick returns the driver with the given name. An unknown name is an error that
+// lists the known ones, never a default.
 func Pick[D named](drivers []D, name string) (D, error) {
 	var names []string
 	for _, d := range drivers {

@@ -19,7 +19,8 @@ import (
 type Stage string
 
 const (
-	// StagePending waits for a decision, or for the hub to act on the first one.
+	// StagePending waits for a decision, or for the hub to act on the first
+	// one.
 	StagePending Stage = "pending"
 	// StageAccepted has access to the hub.
 	StageAccepted Stage = "accepted"
@@ -65,8 +66,8 @@ type State struct {
 	// pending cluster it reports whether the hub has published its claim.
 	Acted bool
 	// Claim is the recorded claim of an accepted cluster. Otherwise it is the
-	// claim that the hub grants upon acceptance. It is the zero Claim if the hub
-	// refuses the claim, or has not read it since it changed.
+	// claim that the hub grants upon acceptance. It is the zero Claim if the
+	// hub refuses the claim, or has not read it since it changed.
 	Claim Claim
 	// Reason and Message are those of the condition HubAcceptedManagedCluster,
 	// empty without one. The hub writes them, and quotes the cluster.
@@ -74,8 +75,9 @@ type State struct {
 	// Since is the time of that condition, and that of the ManagedCluster
 	// without one.
 	Since time.Time
-	// Failure quotes the error that the hub met last and retries, empty if there
-	// is none. An accepted agent can write the condition HubReconciled too.
+	// Failure quotes the error that the hub met last and retries, empty if
+	// there is none. An accepted agent can write the condition HubReconciled
+	// too.
 	Failure string
 	// Joined and Available are the status of these conditions, empty without
 	// one. The agent writes them.

@@ -86,7 +86,8 @@ func TestStateOfQuotesTheConditions(t *testing.T) {
 		condition(ocm.ConditionReconciled, "False", "Failed"), condition(ocm.ConditionJoined, "True", "Joined"),
 		condition(ocm.ConditionAvailable, "Unknown", "Lease")), nil, registration.Claim{})
 	want := registration.State{Stage: registration.StageAccepted, Accepts: true, Acted: true,
-		Reason: "Accepted", Message: "message of Accepted", Since: time.Unix(100, 0), Failure: "message of Failed", Joined: "True", Available: "Unknown"}
+		Reason: "Accepted", Message: "message of Accepted", Since: time.Unix(100, 0), Failure: "message of Failed",
+		Joined: "True", Available: "Unknown"}
 	if s != want {
 		t.Errorf("got %+v", s)
 	}

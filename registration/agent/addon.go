@@ -29,19 +29,25 @@ const DefaultAddOnNamespace = "open-cluster-management-agent-addon"
 
 // AddOnOptions configures [AddOns]. Agent and KubeClient are required.
 type AddOnOptions struct {
-	// Agent joins the cluster and runs in the same process. The add-ons use its credential once the hub has accepted it, and share
-	// its local client, clock, recorder and Registerer.
+	// Agent joins the cluster and runs in the same process. The add-ons use its
+	// credential once the hub has accepted it, and share its local client,
+	// clock, recorder and Registerer.
 	Agent *Agent
-	// KubeClient is the driver of kubeClient items, whichever driver an item names.
+	// KubeClient is the driver of kubeClient items, whichever driver an item
+	// names.
 	KubeClient registration.Driver
-	// CustomSigner is the driver of customSigner items, and may be the same value. Nil refuses these items.
+	// CustomSigner is the driver of customSigner items, and may be the same
+	// value. Nil refuses these items.
 	CustomSigner registration.Driver
-	// Namespace holds the Secrets of add-ons whose status names none. Default: DefaultAddOnNamespace.
+	// Namespace holds the Secrets of add-ons whose status names none. Default:
+	// DefaultAddOnNamespace.
 	Namespace string
 }
 
-// AddOns registers all add-ons of one cluster on its hub, and keeps their credentials current. Reconcile requests carry the name of
-// the ManagedClusterAddOn. A driver registers each item of the add-on's status.registrations:
+// AddOns registers all add-ons of one cluster on its hub, and keeps their
+// credentials current. Reconcile requests carry the name of the
+// ManagedClusterAddOn. A driver registers each item of the add-on's
+// status.registrations:
 //
 //	item          Secret on the managed cluster          content
 //	kubeClient    <add-on>-hub-kubeconfig                kubeconfig, cluster-name, agent-name, auth-type, the driver's files
@@ -59,8 +65,9 @@ type AddOnOptions struct {
 // (hostingClusterAnnotation), because the agent of the hosting cluster
 // registers them.
 //
-// The condition Available follows the Lease that the add-on renews on the managed cluster, unless status.healthCheck.mode is
-// Customized. The Lease has the name of the add-on, and lies in the same namespace as its Secrets.
+// The condition Available follows the Lease that the add-on renews on the
+// managed cluster, unless status.healthCheck.mode is Customized. The Lease has
+// the name of the add-on, and lies in the same namespace as its Secrets.
 //
 // Set up the Agent and the AddOns with one manager of the managed cluster:
 //
@@ -116,10 +123,12 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		}
 	}
 	return &AddOns{opts: opts, agent: opts.Agent, credentials: credentials,
-		namespaces: map[string]map[string]bool{}, health: map[string]addOnHealth{}, used: map[string]bool{opts.Namespace: true}}, nil
+		namespaces: map[string]map[string]bool{}, health: map[string]addOnHealth{},
+		used: map[string]bool{opts.Namespace: true}}, nil
 }
 
-// watchingHTTPClient bounds neither time nor size, because a watch lasts and begins with all objects.
+// watchingHTTPClient bounds neither time nor size, because a watch lasts and
+// begins with all objects.
 func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0
@@ -130,8 +139,9 @@ func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 	return c, err
 }
 
-// Reconcile registers the add-on that the request names. It comes back exactly when a driver is due. While the cluster has no access to the
-// hub, or the hub serves no add-ons, it waits.
+// Reconcile registers the add-on that the request names. It comes back exactly
+// when a driver is due. While the cluster has no access to the hub, or the hub
+// serves no add-ons, it waits.
 func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	due, err := a.reconcile(ctx, req.Name)
 	now := a.agent.opts.Now()
@@ -179,7 +189,8 @@ func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) 
 		a.forgetHealth(name)
 		return time.Time{}, nil
 	}
-	p := &addOnReconcile{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn), secrets: map[string]*addOnSecret{}}
+	p := &addOnReconcile{AddOns: a, hub: hub, addOn: addOn, status: addon.StatusOf(addOn),
+		secrets: map[string]*addOnSecret{}}
 	due, err := p.run(ctx)
 	if err == nil {
 		a.agent.events.forget(name)
@@ -190,8 +201,9 @@ func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) 
 // noAPIWait is how often a hub without add-ons is asked for them.
 const noAPIWait = time.Minute
 
-// connect returns a client of the hub, or nil if there is nothing to do there yet. It makes a new one when the cluster's credential is renewed, and
-// when the hub's address or CA changes.
+// connect returns a client of the hub, or nil if there is nothing to do there
+// yet. It makes a new one when the cluster's credential is renewed, and when
+// the hub's address or CA changes.
 func (a *AddOns) connect() (*addOnHub, error) {
 	session, _ := a.agent.sessions.get()
 	if session == nil {
@@ -216,7 +228,9 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	switch {
 	case meta.IsNoMatchError(err):
 		hub.look = now.Add(noAPIWait)
-		a.event(allAddOns, "NoAddOns", fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there", session.hub.Cluster.Server))
+		a.event(allAddOns, "NoAddOns",
+			fmt.Errorf("the hub at %q serves no add-ons: the agent waits for their CustomResourceDefinition there",
+				session.hub.Cluster.Server))
 		a.hub.Store(hub)
 		return nil, nil //nolint:nilerr // the agent waits
 	case err != nil:
@@ -227,9 +241,11 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	return hub, nil
 }
 
-// hasVanished reports whether the hub does not serve the API of add-ons any more. That is not the absence of an add-on: no Secret is removed.
+// hasVanished reports whether the hub does not serve the API of add-ons any
+// more. That is not the absence of an add-on: no Secret is removed.
 func (a *AddOns) hasVanished(hub *addOnHub, err error) bool {
-	vanished := meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	vanished := meta.IsNoMatchError(err) ||
+		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 	if vanished {
 		a.hub.CompareAndSwap(hub, nil)
 	}

@@ -31,12 +31,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// The reference shows registerSearch as it is compiled, links to the other functions, and names all reasons and Events.
+// The reference shows registerSearch as it is compiled, links to the other
+// functions, and names all reasons and Events.
 func TestDocumentationOfAddOns(t *testing.T) {
 	page := document.Read(t, "docs/registration-reference.md")
 	page.Shows("example_addon_test.go", "// registerSearch is")
 	for name, folder := range map[string]string{"example_addon_test.go": "agent/", "example_driver_test.go": ""} {
-		if !strings.Contains(page.Text, "[`"+name+"`](../registration/"+folder+name+")") { // with signSearch and ServiceAccountDriver
+		// with signSearch and ServiceAccountDriver
+		if !strings.Contains(page.Text, "[`"+name+"`](../registration/"+folder+name+")") {
 			t.Errorf("%s does not link to %s", page.Name, name)
 		}
 	}
@@ -69,8 +71,9 @@ func TestDocumentedAddOn(t *testing.T) {
 	}
 }
 
-// The agent accepts the certificate of the signer in the documentation, also when the first write of it fails. A request without the
-// labels, the group, the cluster and the add-on gets none.
+// The agent accepts the certificate of the signer in the documentation, also
+// when the first write of it fails. A request without the labels, the group,
+// the cluster and the add-on gets none.
 func TestExampleSigner(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*searchEnvironment)
@@ -98,7 +101,8 @@ func TestExampleSigner(t *testing.T) {
 			c.change(w)
 			for range 2 { // a controller reads the request again
 				err := w.sign()
-				if wants := name == "accepted cluster" || name == "denied request" || name == "first write fails" && w.failures == 0; (err == nil) != wants {
+				if wants := name == "accepted cluster" || name == "denied request" ||
+					name == "first write fails" && w.failures == 0; (err == nil) != wants {
 					t.Errorf("error %v", err)
 				}
 				w.failures = 0
@@ -106,9 +110,10 @@ func TestExampleSigner(t *testing.T) {
 			if signed := len(w.request.Status.Certificate) > 0; signed != c.signs {
 				t.Fatalf("signed: %t", signed)
 			}
-			approved := slices.DeleteFunc(w.request.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-				return c.Type != certificatesv1.CertificateApproved
-			})
+			approved := slices.DeleteFunc(w.request.Status.Conditions,
+				func(c certificatesv1.CertificateSigningRequestCondition) bool {
+					return c.Type != certificatesv1.CertificateApproved
+				})
 			if step := w.next(); (step.Credential != nil) != c.signs || (len(approved) == 1) != c.signs {
 				t.Errorf("approvals %+v, the agent reports %+v", approved, step.Condition)
 			}
@@ -116,7 +121,8 @@ func TestExampleSigner(t *testing.T) {
 	}
 }
 
-// searchEnvironment is a hub with a request of the agent of cluster1 for the add-on search.
+// searchEnvironment is a hub with a request of the agent of cluster1 for the
+// add-on search.
 type searchEnvironment struct {
 	t        *testing.T
 	hub      client.Client
@@ -134,13 +140,17 @@ func newSearchEnvironment(t *testing.T) *searchEnvironment {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
 	w := &searchEnvironment{t: t, key: key,
-		ca:      &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "search"}, IsCA: true, BasicConstraintsValid: true},
-		cluster: &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}},
-		addOn:   &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "search"}}}
+		ca: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "search"}, IsCA: true,
+			BasicConstraintsValid: true},
+		cluster: &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"},
+			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}},
+		addOn: &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "search"}}}
 	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(w.cluster, w.addOn).
-		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: w.update}).Build()
+		WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).WithInterceptorFuncs(
+		interceptor.Funcs{SubResourceUpdate: w.update}).Build()
 	w.in = registration.Input{Now: time.Now(), Cluster: "cluster1", Agent: "agent1", Addon: "search", Hub: w.hub,
-		Item: ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/search", Subject: ocm.Subject{User: "search:cluster1"}}}
+		Item: ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/search",
+			Subject: ocm.Subject{User: "search:cluster1"}}}
 	w.next() // the key
 	w.next() // the request
 	var list certificatesv1.CertificateSigningRequestList
@@ -153,14 +163,16 @@ func newSearchEnvironment(t *testing.T) *searchEnvironment {
 	return w
 }
 
-func (w *searchEnvironment) update(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+func (w *searchEnvironment) update(ctx context.Context, c client.Client, name string, o client.Object,
+	opts ...client.SubResourceUpdateOption) error {
 	if name == "status" && w.failures > 0 {
 		return errors.New("the API server fails")
 	}
 	return c.SubResource(name).Update(ctx, o, opts...)
 }
 
-// sign signs the request as the API server has it, with labels and groups as they are here.
+// sign signs the request as the API server has it, with labels and groups as
+// they are here.
 func (w *searchEnvironment) sign() error {
 	labels, groups := w.request.Labels, w.request.Spec.Groups
 	w.must(w.hub.Get(w.t.Context(), client.ObjectKeyFromObject(w.request), w.request))
@@ -180,7 +192,8 @@ func (w *searchEnvironment) next() registration.Step {
 }
 
 func (w *searchEnvironment) deny() {
-	w.request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue}}
+	w.request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue}}
 	w.must(w.hub.SubResource("approval").Update(w.t.Context(), w.request))
 }
 
@@ -197,7 +210,8 @@ func (w *searchEnvironment) must(err error) {
 	regtest.Must(w.t, err)
 }
 
-// A role is bound to the users of both drivers before the agent declares anything, and twice does no harm.
+// A role is bound to the users of both drivers before the agent declares
+// anything, and twice does no harm.
 func TestExampleController(t *testing.T) {
 	addOn := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "search", UID: "1"}}
 	hub := fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(addOn).WithStatusSubresource(addOn).Build()
@@ -207,10 +221,12 @@ func TestExampleController(t *testing.T) {
 	}
 	binding := &rbacv1.RoleBinding{}
 	regtest.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "cluster1", Name: "search"}, binding))
-	if s := binding.Subjects; s[0].Name != "cluster1-search-agent" || s[1].Name != "system:open-cluster-management:cluster:cluster1:addon:search" {
+	if s := binding.Subjects; s[0].Name != "cluster1-search-agent" ||
+		s[1].Name != "system:open-cluster-management:cluster:cluster1:addon:search" {
 		t.Errorf("bound to %+v", s)
 	}
-	if o := binding.OwnerReferences; len(o) != 1 || o[0].Kind != "ManagedClusterAddOn" || o[0].Name != "search" || o[0].UID != "1" {
+	if o := binding.OwnerReferences; len(o) != 1 || o[0].Kind != "ManagedClusterAddOn" || o[0].Name != "search" ||
+		o[0].UID != "1" {
 		t.Errorf("owned by %+v: a certificate keeps the rights of a deleted add-on", o)
 	}
 	if items := addon.StatusOf(addOn).Items; len(items) != 1 || items[0].Type != ocm.KubeClient {

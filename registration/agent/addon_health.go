@@ -13,13 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// conditionAddOnAvailable reports the health of an add-on, with the reasons of Open Cluster Management's agent.
+// conditionAddOnAvailable reports the health of an add-on, with the reasons of
+// Open Cluster Management's agent.
 const (
 	conditionAddOnAvailable = "Available"
 	reasonLeaseUpdated      = "ManagedClusterAddOnLeaseUpdated"
 	reasonLeaseStopped      = "ManagedClusterAddOnLeaseUpdateStopped"
 	reasonLeaseNotFound     = "ManagedClusterAddOnLeaseNotFound"
-	// reasonLeaseForbidden reports a namespace in which the agent may not read Leases. Open Cluster Management's agent reads all.
+	// reasonLeaseForbidden reports a namespace in which the agent may not read
+	// Leases. Open Cluster Management's agent reads all.
 	reasonLeaseForbidden = "ManagedClusterAddOnLeaseForbidden"
 )
 
@@ -56,7 +58,8 @@ func (a *AddOns) forgetHealth(addOn string) {
 	delete(a.health, addOn)
 }
 
-// readHealth judges an add-on by its Lease on the managed cluster, which has the add-on's name.
+// readHealth judges an add-on by its Lease on the managed cluster, which has
+// the add-on's name.
 func (a *AddOns) readHealth(ctx context.Context, namespace, addOn string) (metav1.Condition, error) {
 	c := metav1.Condition{Type: conditionAddOnAvailable, Status: metav1.ConditionUnknown}
 	if err := a.agent.checkAddOnNamespace(namespace); err != nil {
@@ -70,21 +73,27 @@ func (a *AddOns) readHealth(ctx context.Context, namespace, addOn string) (metav
 	switch renewed := lease.Spec.RenewTime; {
 	case apierrors.IsNotFound(err):
 		c.Reason = reasonLeaseNotFound
-		c.Message = fmt.Sprintf("the managed cluster has no Lease %q: let the add-on create and renew it, or set status.healthCheck.mode to %q", key, customizedHealth)
+		c.Message = fmt.Sprintf(
+			"the managed cluster has no Lease %q: let the add-on create and renew it, or set status.healthCheck.mode to %q", key,
+			customizedHealth)
 	case apierrors.IsForbidden(err):
 		c.Reason = reasonLeaseForbidden
-		c.Message = fmt.Sprintf("the agent may not read the Lease %q on the managed cluster: create the Role and the RoleBinding of the agent in its namespace", key)
+		c.Message = fmt.Sprintf(
+			"the agent may not read the Lease %q on the managed cluster: create the Role and the RoleBinding of the agent in its namespace", key)
 	case err != nil:
 		return c, fmt.Errorf("read Lease %q on the managed cluster: %w", key, err)
 	case renewed != nil && a.agent.opts.Now().Before(renewed.Add(leaseGrace)):
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonLeaseUpdated, fmt.Sprintf("the add-on renews its Lease %q", key)
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonLeaseUpdated,
+			fmt.Sprintf("the add-on renews its Lease %q", key)
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonLeaseStopped, fmt.Sprintf("the add-on has not renewed its Lease %q for %s", key, leaseGrace)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonLeaseStopped,
+			fmt.Sprintf("the add-on has not renewed its Lease %q for %s", key, leaseGrace)
 	}
 	return c, nil
 }
 
-// watchHealth requests add-ons whose health has changed. It reads Leases on the managed cluster and nothing on the hub.
+// watchHealth requests add-ons whose health has changed. It reads Leases on the
+// managed cluster and nothing on the hub.
 func (a *AddOns) watchHealth(ctx context.Context, request func(addOn string)) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()

@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// The agent reports the health of an add-on with the rights of AgentAddOnRBAC, and reads no Lease elsewhere.
+// The agent reports the health of an add-on with the rights of AgentAddOnRBAC,
+// and reads no Lease elsewhere.
 func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t, "cluster3")
 	k.ServeAddOns(addon.CRD())
@@ -24,7 +25,8 @@ func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	regtest.Eventually(t, "the agent creates a ManagedCluster", func() bool { return k.Cluster(k.Name).Name != "" })
 	k.accept()
 	k.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "addons"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "open-cluster-management:managedcluster:registration"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "open-cluster-management:managedcluster:registration"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: k.Name, Name: "agent"}}})
 	k.NewAddOn("search")
 	says := func(what, want string) {
@@ -36,7 +38,8 @@ func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	}
 	says("an add-on without a Lease", "Unknown/ManagedClusterAddOnLeaseNotFound")
 	now := metav1.NowMicro()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: k.AddOnNamespace(), Name: "search"}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: k.AddOnNamespace(), Name: "search"},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &now}}
 	regtest.Must(t, k.Local.Create(t.Context(), lease))
 	says("a fresh Lease", "True/ManagedClusterAddOnLeaseUpdated")
 	stopped := metav1.NewMicroTime(now.Add(-5 * time.Minute))

@@ -21,7 +21,8 @@ import (
 func (w *addOnEnvironment) renew(namespace string, ago time.Duration) {
 	w.t.Helper()
 	renewed := metav1.NewMicroTime(w.now.Add(-ago))
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a"},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
 	regtest.Must(w.t, w.local.Create(w.t.Context(), lease))
 }
 
@@ -32,23 +33,40 @@ func (w *addOnEnvironment) setMode(mode string) {
 	regtest.Must(w.t, w.hub.Status().Patch(w.t.Context(), w.get("a"), patch))
 }
 
-// An add-on is as healthy as its Lease is fresh, by the verdicts of Open Cluster Management's agent.
+// An add-on is as healthy as its Lease is fresh, by the verdicts of Open
+// Cluster Management's agent.
 func TestAddOnsReportHealth(t *testing.T) {
 	const grace = 5 * time.Minute
 	for name, row := range map[string]struct {
 		prepare func(w *addOnEnvironment)
 		want    string // "/" for no condition
 	}{
-		"renewed":                 {func(w *addOnEnvironment) { w.renew(addOnNamespace, grace-time.Second) }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"renewed, mode Lease":     {func(w *addOnEnvironment) { w.renew(addOnNamespace, 0); w.setMode("Lease") }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"in a namespace":          {func(w *addOnEnvironment) { w.renew("other", 0); w.namespace("a", "other") }, "True/ManagedClusterAddOnLeaseUpdated"},
-		"renewed elsewhere":       {func(w *addOnEnvironment) { w.renew("other", 0) }, "Unknown/ManagedClusterAddOnLeaseNotFound"},
-		"stopped":                 {func(w *addOnEnvironment) { w.renew(addOnNamespace, grace) }, "False/ManagedClusterAddOnLeaseUpdateStopped"},
+		"renewed": {func(w *addOnEnvironment) {
+			w.renew(addOnNamespace, grace-time.Second)
+		}, "True/ManagedClusterAddOnLeaseUpdated"},
+		"renewed, mode Lease": {func(w *addOnEnvironment) {
+			w.renew(addOnNamespace, 0)
+			w.setMode("Lease")
+		}, "True/ManagedClusterAddOnLeaseUpdated"},
+		"in a namespace": {func(w *addOnEnvironment) {
+			w.renew("other", 0)
+			w.namespace("a", "other")
+		}, "True/ManagedClusterAddOnLeaseUpdated"},
+		"renewed elsewhere": {func(w *addOnEnvironment) {
+			w.renew("other", 0)
+		}, "Unknown/ManagedClusterAddOnLeaseNotFound"},
+		"stopped": {func(w *addOnEnvironment) {
+			w.renew(addOnNamespace, grace)
+		}, "False/ManagedClusterAddOnLeaseUpdateStopped"},
 		"no Lease ever":           {func(*addOnEnvironment) {}, "Unknown/ManagedClusterAddOnLeaseNotFound"},
 		"another program reports": {func(w *addOnEnvironment) { w.renew(addOnNamespace, 0); w.setMode("Customized") }, "/"},
-		"the agent's namespace":   {func(w *addOnEnvironment) { w.renew(agentNamespace, 0); w.namespace("a", agentNamespace) }, "Unknown/ManagedClusterAddOnLeaseForbidden"},
+		"the agent's namespace": {func(w *addOnEnvironment) {
+			w.renew(agentNamespace, 0)
+			w.namespace("a", agentNamespace)
+		}, "Unknown/ManagedClusterAddOnLeaseForbidden"},
 		"a namespace without Role": {func(w *addOnEnvironment) {
-			w.failIn("other", "get", apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "a", errors.New("no Role")))
+			w.failIn("other", "get",
+				apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "a", errors.New("no Role")))
 		}, "Unknown/ManagedClusterAddOnLeaseForbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +89,8 @@ func TestAddOnsKeepTheModeOfTheHealthCheck(t *testing.T) {
 	w.setMode("Customized")
 	w.mustReconcile("a")
 	w.mustReconcile("a")
-	if got := addon.StatusOf(w.get("a")); got.HealthCheckMode != "Customized" || w.condition("a", "Available").Type != "" || got.Items[0].Driver != "token" {
+	if got := addon.StatusOf(w.get("a")); got.HealthCheckMode != "Customized" ||
+		w.condition("a", "Available").Type != "" || got.Items[0].Driver != "token" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -93,7 +112,8 @@ func TestAddOnsRegisterWhileALeaseIsUnreadable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	secret := &corev1.Secret{}
-	if err := w.local.Get(t.Context(), client.ObjectKey{Namespace: addOnNamespace, Name: "a-hub-kubeconfig"}, secret); err != nil {
+	if err := w.local.Get(t.Context(), client.ObjectKey{Namespace: addOnNamespace, Name: "a-hub-kubeconfig"},
+		secret); err != nil {
 		t.Error(err)
 	}
 	if got := w.condition("a", "Available").Reason; got != "ManagedClusterAddOnLeaseUpdated" {

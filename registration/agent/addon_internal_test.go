@@ -40,11 +40,13 @@ func TestHubSessionsTellOfChanges(t *testing.T) {
 	}
 }
 
-// An add-on is requested within a minute of a change of its health, and not before. The hub is not asked: there is none.
+// An add-on is requested within a minute of a change of its health, and not
+// before. The hub is not asked: there is none.
 func TestHealthIsWatchedOnTheManagedClusterAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		renewed := metav1.NewMicroTime(time.Now())
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "addons", Name: "a"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "addons", Name: "a"},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
 		local := fake.NewClientBuilder().WithObjects(lease).Build()
 		a := &AddOns{agent: &Agent{opts: Options{Local: local, Now: time.Now}}, health: map[string]addOnHealth{
 			"a": {"addons", reasonLeaseUpdated}, "without": {"addons", reasonLeaseNotFound}}}

@@ -26,8 +26,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of ocm.ConditionRegistrationAccepted. An add-on without refusals does not have that condition, whose name differs from the
-// RegistrationApplied of Open Cluster Management.
+// Reasons of ocm.ConditionRegistrationAccepted. An add-on without refusals does
+// not have that condition, whose name differs from the RegistrationApplied of
+// Open Cluster Management.
 const (
 	reasonInvalidName          = "InvalidName"
 	reasonUnknownDriver        = "UnknownDriver"
@@ -35,18 +36,22 @@ const (
 	reasonDuplicateItem        = "DuplicateItem"
 	reasonUnknownType          = "UnknownType"
 	reasonNoSigner             = "NoSigner"
-	// reasonNamespaceRefused refuses a namespace that no add-on may use for its Secrets.
+	// reasonNamespaceRefused refuses a namespace that no add-on may use for its
+	// Secrets.
 	reasonNamespaceRefused = "NamespaceRefused"
-	// reasonNamespaceUnusable reports a namespace that does not exist on the managed cluster, or where the agent has no rights.
+	// reasonNamespaceUnusable reports a namespace that does not exist on the
+	// managed cluster, or where the agent has no rights.
 	reasonNamespaceUnusable = "NamespaceUnusable"
 	reasonSecretTaken       = "SecretTaken"
 	reasonTooManyItems      = "TooManyItems"
 )
 
-// maxItems is how many items of one add-on the agent registers. Each costs a worker several requests, and all other add-ons wait for it.
+// maxItems is how many items of one add-on the agent registers. Each costs a
+// worker several requests, and all other add-ons wait for it.
 const maxItems = 32
 
-// hostingClusterAnnotation names the cluster where the agent of the add-on runs in hosted mode.
+// hostingClusterAnnotation names the cluster where the agent of the add-on runs
+// in hosted mode.
 const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
 // addOnReconcile is one reconciliation of one add-on.
@@ -73,7 +78,9 @@ type addOnSecret struct {
 func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
-		p.refusals = append(p.refusals, refusal.New(reasonTooManyItems, "the add-on has %d items, and the agent registers the first %d: remove the others", len(items), maxItems))
+		p.refusals = append(p.refusals,
+			refusal.New(reasonTooManyItems, "the add-on has %d items, and the agent registers the first %d: remove the others",
+				len(items), maxItems))
 		items = items[:maxItems]
 	}
 	for _, item := range items {
@@ -97,9 +104,10 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// register calls the driver of an item until its Secret does not change any more, or until the driver declares something new: it is
-// called again when the hub has the declaration, by the watch. A hub that drops it is not told again at once. Only the last Step's
-// declaration and condition count.
+// register calls the driver of an item until its Secret does not change any
+// more, or until the driver declares something new: it is called again when the
+// hub has the declaration, by the watch. A hub that drops it is not told again
+// at once. Only the last Step's declaration and condition count.
 func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
 	secret, err := p.secretOf(item)
 	if err != nil {
@@ -118,7 +126,8 @@ func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (t
 			return step.At, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", secret.driver.Name(), maxSteps)
+	return time.Time{}, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d",
+		secret.driver.Name(), maxSteps)
 }
 
 // declaredItem returns an item as the hub shall show it.
@@ -137,7 +146,8 @@ func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, s
 	_, usable := secret.Data[ocm.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
 	if item.Type == ocm.KubeClient {
-		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() || registration.AuthTypeToken == string(secret.Data[ocm.SecretKeyAuthType])
+		p.tokenKept = registration.AuthTypeToken == secret.driver.Name() ||
+			registration.AuthTypeToken == string(secret.Data[ocm.SecretKeyAuthType])
 	}
 	if step.Declare != nil {
 		p.declared = append(p.declared, item)
@@ -155,38 +165,49 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 	case ocm.CustomSigner:
 		name, driver = p.addOn.GetName()+"-"+strings.ReplaceAll(item.SignerName, "/", "-")+"-client-cert", p.opts.CustomSigner
 		if item.SignerName == "" {
-			return nil, refusal.New(reasonNoSigner, "a customSigner item names no signer: set customSigner.signerName in its registration")
+			return nil, refusal.New(reasonNoSigner,
+				"a customSigner item names no signer: set customSigner.signerName in its registration")
 		}
 	default:
-		return nil, refusal.New(reasonUnknownType, "the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient, ocm.CustomSigner)
+		return nil, refusal.New(reasonUnknownType,
+			"the agent knows no registration of type %.100q: use %q or %q, or a newer agent", item.Type, ocm.KubeClient,
+			ocm.CustomSigner)
 	}
 	if p.secrets[name] != nil {
-		return nil, refusal.New(reasonDuplicateItem, "two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)
+		return nil, refusal.New(reasonDuplicateItem,
+			"two items have the Secret %.300q: leave one kubeClient item, and one item for each signer", name)
 	}
 	namespace := cmp.Or(p.status.Namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
 	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
 	if driver == nil {
-		return nil, refusal.New(reasonUnknownDriver, "the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them", item.SignerName)
+		return nil, refusal.New(reasonUnknownDriver,
+			"the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them",
+			item.SignerName)
 	}
 	if err := p.agent.checkAddOnNamespace(namespace); err != nil {
 		return nil, refusal.New(reasonNamespaceRefused, "%s", err.Error())
 	}
 	if registration.CheckAddOnName(p.addOn.GetName()) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, refusal.New(reasonInvalidName, "the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
-			"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)
+		return nil, refusal.New(reasonInvalidName,
+			"the add-on %.100q cannot have a Secret %.300q: use a DNS label for the add-on, "+
+				"a signer in lower case, and no more than 253 characters for the Secret", p.addOn.GetName(), name)
 	}
-	return &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, local: p.agent.opts.Local,
+	return &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
+		local:  p.agent.opts.Local,
 		driver: driver, cluster: p.agent.opts.Cluster, agent: p.hub.session.agent, bare: item.Type == ocm.CustomSigner}, nil
 }
 
-// checkAddOnNamespace refuses namespaces that hold other credentials. All others are up to RBAC.
+// checkAddOnNamespace refuses namespaces that hold other credentials. All
+// others are up to RBAC.
 func (a *Agent) checkAddOnNamespace(namespace string) error {
 	switch {
 	case len(validation.IsDNS1123Label(namespace)) > 0:
-		return fmt.Errorf("the namespace %.100q for Secrets of add-ons is not a DNS label: use at most 63 lower-case letters, digits and hyphens", namespace)
+		return fmt.Errorf(
+			"the namespace %.100q for Secrets of add-ons is not a DNS label: use at most 63 lower-case letters, digits and hyphens", namespace)
 	case namespace == a.opts.Namespace, strings.HasPrefix(namespace, "kube-"):
-		return fmt.Errorf("the namespace %q holds no Secrets of add-ons: use another one, such as %q", namespace, DefaultAddOnNamespace)
+		return fmt.Errorf("the namespace %q holds no Secrets of add-ons: use another one, such as %q", namespace,
+			DefaultAddOnNamespace)
 	}
 	return nil
 }
@@ -214,39 +235,49 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 	}
 	for key, value := range labels {
 		if secret.Labels[key] != value {
-			return refusal.New(reasonSecretTaken, "the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
+			return refusal.New(reasonSecretTaken,
+				"the Secret %q on the managed cluster is not one of this add-on and this agent: delete it, or rename the add-on",
 				client.ObjectKeyFromObject(secret.Secret))
 		}
 	}
 	return nil
 }
 
-// isOCMs reports whether the agent of Open Cluster Management wrote a Secret for this cluster and this hub. It sets no labels.
+// isOCMs reports whether the agent of Open Cluster Management wrote a Secret
+// for this cluster and this hub. It sets no labels.
 func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil || len(secret.Labels) > 0 || string(secret.Data[ocm.SecretKeyClusterName]) != p.agent.opts.Cluster {
 		return false
 	}
 	said, hub := k.Clusters[0].Cluster, p.hub.session.hub.Cluster
-	return said.Server == hub.Server || len(hub.CertificateAuthorityData) > 0 && bytes.Equal(said.CertificateAuthorityData, hub.CertificateAuthorityData)
+	return said.Server == hub.Server ||
+		len(hub.CertificateAuthorityData) > 0 && bytes.Equal(said.CertificateAuthorityData, hub.CertificateAuthorityData)
 }
 
-// asUnusable refuses a namespace that is absent, or to which the agent has no right.
+// asUnusable refuses a namespace that is absent, or to which the agent has no
+// right.
 func asUnusable(namespace string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return refusal.New(reasonNamespaceUnusable, "the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
-			"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)
+		return refusal.New(reasonNamespaceUnusable,
+			"the agent cannot keep Secrets in the namespace %q of the managed cluster: "+
+				"create the namespace, and in it the Role and the RoleBinding of the agent", namespace)
 	}
 	return err
 }
 
-// step calls the driver and stores its Step. A Secret is created once it has something to hold.
-func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration, secret *credentialSecret) (changed bool, step registration.Step, err error) {
+// step calls the driver and stores its Step. A Secret is created once it has
+// something to hold.
+func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration,
+	secret *credentialSecret) (changed bool, step registration.Step, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
-	step, err = p.agent.next(next, secret.driver, registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent, Addon: p.addOn.GetName(),
-		Item: item, Stored: stored, State: secret.state(), Hub: p.hub, Conditions: p.status.Conditions, Annotations: maps.Clone(p.addOn.GetAnnotations())})
+	step, err = p.agent.next(next, secret.driver,
+		registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent,
+			Addon: p.addOn.GetName(),
+			Item:  item, Stored: stored, State: secret.state(), Hub: p.hub, Conditions: p.status.Conditions,
+			Annotations: maps.Clone(p.addOn.GetAnnotations())})
 	if err != nil {
 		p.credentials.WithLabelValues(secret.driver.Name(), "failed").Inc()
 		return false, step, fmt.Errorf("driver %q: %w", secret.driver.Name(), err)
@@ -295,10 +326,13 @@ func (p *addOnReconcile) report(ctx context.Context) error {
 	return nil
 }
 
-// declare sets driver and subject of items. All kubeClient items get the same driver: v1alpha1 has room for one.
+// declare sets driver and subject of items. All kubeClient items get the same
+// driver: v1alpha1 has room for one.
 func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	for _, d := range p.declared {
-		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool { return item.Type == d.Type && item.SignerName == d.SignerName })
+		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool {
+			return item.Type == d.Type && item.SignerName == d.SignerName
+		})
 		for i := range s.Items {
 			item := s.Items[i]
 			if d.Type == ocm.KubeClient && item.Type == d.Type {
@@ -315,7 +349,8 @@ func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	return changed
 }
 
-// setConditions sets the conditions. Items share one condition type: the first that is False counts, else the first.
+// setConditions sets the conditions. Items share one condition type: the first
+// that is False counts, else the first.
 func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 	var said []metav1.Condition
 	for _, c := range append(p.conditions, p.accepted(s)...) {
@@ -341,7 +376,8 @@ func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 
 // accepted returns the agent's own condition, if there is one to set.
 func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
-	c := metav1.Condition{Type: ocm.ConditionRegistrationAccepted, Status: metav1.ConditionTrue, Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
+	c := metav1.Condition{Type: ocm.ConditionRegistrationAccepted, Status: metav1.ConditionTrue,
+		Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}
 	if len(p.refusals) == 0 {
 		if meta.FindStatusCondition(s.Conditions, c.Type) == nil {
 			return nil

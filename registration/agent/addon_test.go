@@ -27,10 +27,12 @@ import (
 
 var (
 	kubeClient   = ocm.Registration{Type: ocm.KubeClient}
-	customSigner = ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{Groups: []string{"g"}, OrganizationUnits: []string{"o"}}}
+	customSigner = ocm.Registration{Type: ocm.CustomSigner, SignerName: "example.com/signer",
+		Subject: ocm.Subject{Groups: []string{"g"}, OrganizationUnits: []string{"o"}}}
 )
 
-// Both items of an add-on are registered, with the names of either version of the API.
+// Both items of an add-on are registered, with the names of either version of
+// the API.
 func TestAddOnsRegister(t *testing.T) {
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
@@ -38,8 +40,10 @@ func TestAddOnsRegister(t *testing.T) {
 			w.create("a", kubeClient, customSigner)
 			w.mustReconcile("a")
 			items := w.status("a").Items
-			if items[0].Driver != "token" || items[0].Subject.User != "token:cluster1:a" || items[1].Subject.User != "csr:cluster1:a" ||
-				items[1].Subject.OrganizationUnits[0] != "o" || items[1].SignerName != "example.com/signer" || items[1].Driver != "" {
+			if items[0].Driver != "token" || items[0].Subject.User != "token:cluster1:a" ||
+				items[1].Subject.User != "csr:cluster1:a" ||
+				items[1].Subject.OrganizationUnits[0] != "o" || items[1].SignerName != "example.com/signer" ||
+				items[1].Driver != "" {
 				t.Errorf("declared %+v", items)
 			}
 			if w.keys("a-hub-kubeconfig") != nil {
@@ -48,17 +52,20 @@ func TestAddOnsRegister(t *testing.T) {
 			if after := w.mustReconcile("a"); after != 0 {
 				t.Errorf("it comes back after %s", after)
 			}
-			if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "expiry", "kubeconfig", "token"}) {
+			if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got,
+				[]string{"agent-name", "auth-type", "cluster-name", "expiry", "kubeconfig", "token"}) {
 				t.Errorf("the Secret of the kubeClient item has %q", got)
 			}
 			if got := w.keys("a-example.com-signer-client-cert"); !slices.Equal(got, []string{"auth-type", "csr", "expiry"}) {
 				t.Errorf("the Secret of the customSigner item has %q", got)
 			}
 			secret := w.secretIn(addOnNamespace, "a-hub-kubeconfig")
-			if got := string(secret.Data["kubeconfig"]); !strings.Contains(got, "https://hub.example.com:6443") || !strings.Contains(got, "tokenFile: token") {
+			if got := string(secret.Data["kubeconfig"]); !strings.Contains(got, "https://hub.example.com:6443") ||
+				!strings.Contains(got, "tokenFile: token") {
 				t.Errorf("kubeconfig %s", got)
 			}
-			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) || w.driver.in.Agent != string(secret.Data["agent-name"]) {
+			if string(secret.Data["agent-name"]) != string(w.secret().Data["agent-name"]) ||
+				w.driver.in.Agent != string(secret.Data["agent-name"]) {
 				t.Errorf("agent-name %q", secret.Data["agent-name"])
 			}
 			for _, c := range []string{"AddonTokenRefreshed", ocm.ConditionCertificateRotated} {
@@ -74,7 +81,8 @@ func TestAddOnsRegister(t *testing.T) {
 }
 
 func TestAddOnsRefuseAnItem(t *testing.T) {
-	taken := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig"}, Data: map[string][]byte{"mine": nil}}
+	taken := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig"},
+		Data: map[string][]byte{"mine": nil}}
 	resource := schema.GroupResource{Resource: "secrets"}
 	item := func(signer string) ocm.Registration {
 		return ocm.Registration{Type: ocm.CustomSigner, SignerName: signer}
@@ -84,20 +92,42 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 		prepare      func(*addOnEnvironment)
 		reason, says string
 	}{
-		"a second kubeClient item":          {items: []ocm.Registration{kubeClient, kubeClient}, reason: "DuplicateItem", says: `"a-hub-kubeconfig"`},
-		"two signers with one Secret":       {items: []ocm.Registration{item("a.b/c-d"), item("a.b-c/d")}, reason: "DuplicateItem", says: "a-a.b-c-d-client-cert"},
-		"a type of a newer hub":             {items: []ocm.Registration{{Type: "other"}}, reason: "UnknownType", says: `"other"`},
-		"a customSigner item without body":  {items: []ocm.Registration{item("")}, reason: "NoSigner", says: "signerName"},
-		"a signer in upper case":            {items: []ocm.Registration{item("a.example/Signer")}, reason: "InvalidName", says: "lower case"},
-		"a signer with a long name":         {items: []ocm.Registration{item("a.example/" + strings.Repeat("a", 240))}, reason: "InvalidName", says: "253"},
-		"no driver for custom signers":      {items: []ocm.Registration{customSigner}, prepare: func(w *addOnEnvironment) { w.addOnOptions.CustomSigner = nil; w.restart() }, reason: "UnknownDriver", says: "example.com/signer"},
-		"the namespace kube-system":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", "kube-system") }, reason: "NamespaceRefused", says: `"kube-system"`},
-		"the agent's own namespace":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", agentNamespace) }, reason: "NamespaceRefused", says: agentNamespace},
-		"a namespace that is a path":        {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.namespace("a", "../x") }, reason: "NamespaceRefused", says: `"../x"`},
-		"a Secret of another owner":         {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.put(taken) }, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
-		"a namespace without Role":          {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
-		"a namespace that is not there":     {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "create", apierrors.NewNotFound(resource, "other")) }, reason: "NamespaceUnusable", says: `"other"`},
-		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) { w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil)) }, reason: "NamespaceUnusable", says: `"other"`},
+		"a second kubeClient item": {items: []ocm.Registration{kubeClient, kubeClient}, reason: "DuplicateItem",
+			says: `"a-hub-kubeconfig"`},
+		"two signers with one Secret": {items: []ocm.Registration{item("a.b/c-d"), item("a.b-c/d")},
+			reason: "DuplicateItem", says: "a-a.b-c-d-client-cert"},
+		"a type of a newer hub": {items: []ocm.Registration{{Type: "other"}}, reason: "UnknownType",
+			says: `"other"`},
+		"a customSigner item without body": {items: []ocm.Registration{item("")}, reason: "NoSigner", says: "signerName"},
+		"a signer in upper case": {items: []ocm.Registration{item("a.example/Signer")}, reason: "InvalidName",
+			says: "lower case"},
+		"a signer with a long name": {items: []ocm.Registration{item("a.example/" + strings.Repeat("a", 240))},
+			reason: "InvalidName", says: "253"},
+		"no driver for custom signers": {items: []ocm.Registration{customSigner}, prepare: func(w *addOnEnvironment) {
+			w.addOnOptions.CustomSigner = nil
+			w.restart()
+		}, reason: "UnknownDriver", says: "example.com/signer"},
+		"the namespace kube-system": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.namespace("a", "kube-system")
+		}, reason: "NamespaceRefused", says: `"kube-system"`},
+		"the agent's own namespace": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.namespace("a", agentNamespace)
+		}, reason: "NamespaceRefused", says: agentNamespace},
+		"a namespace that is a path": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.namespace("a", "../x")
+		}, reason: "NamespaceRefused", says: `"../x"`},
+		"a Secret of another owner": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.put(taken)
+		}, reason: "SecretTaken", says: `/a-hub-kubeconfig"`},
+		"a namespace without Role": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.failIn("other", "get", apierrors.NewForbidden(resource, "", nil))
+		}, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is not there": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.failIn("other", "create", apierrors.NewNotFound(resource, "other"))
+		}, reason: "NamespaceUnusable", says: `"other"`},
+		"a namespace that is being deleted": {items: []ocm.Registration{kubeClient}, prepare: func(w *addOnEnvironment) {
+			w.failIn("other", "create", apierrors.NewForbidden(resource, "", nil))
+		}, reason: "NamespaceUnusable", says: `"other"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAddOnEnvironment(t)
@@ -111,7 +141,8 @@ func TestAddOnsRefuseAnItem(t *testing.T) {
 			if c.Status != metav1.ConditionFalse || c.Reason != row.reason || !strings.Contains(c.Message, row.says) {
 				t.Errorf("condition %+v", c)
 			}
-			if first := w.condition("a", "AddonTokenRefreshed"); row.reason == "DuplicateItem" && row.items[0].Type == ocm.KubeClient && first.Status != metav1.ConditionTrue {
+			if first := w.condition("a", "AddonTokenRefreshed"); row.reason == "DuplicateItem" &&
+				row.items[0].Type == ocm.KubeClient && first.Status != metav1.ConditionTrue {
 				t.Errorf("the first item: %+v", first)
 			}
 			if row.reason == "SecretTaken" && !slices.Equal(w.keys("a-hub-kubeconfig"), []string{"mine"}) {
@@ -141,17 +172,20 @@ func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 		labels          map[string]string
 		taken           bool
 	}{
-		"of this cluster":             {cluster: "cluster1", server: "https://hub.example.com:6443"},
-		"of another cluster":          {cluster: "cluster2", server: "https://hub.example.com:6443", taken: true},
-		"of another hub":              {cluster: "cluster1", server: "https://other.example.com", taken: true},
-		"with labels of another tool": {cluster: "cluster1", server: "https://hub.example.com:6443", labels: map[string]string{"app": "search"}, taken: true},
+		"of this cluster":    {cluster: "cluster1", server: "https://hub.example.com:6443"},
+		"of another cluster": {cluster: "cluster2", server: "https://hub.example.com:6443", taken: true},
+		"of another hub":     {cluster: "cluster1", server: "https://other.example.com", taken: true},
+		"with labels of another tool": {cluster: "cluster1", server: "https://hub.example.com:6443",
+			labels: map[string]string{"app": "search"}, taken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAddOnEnvironment(t)
 			w.create("a", kubeClient)
-			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig", Labels: row.labels},
-				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old"), "kubeconfig": fmt.Appendf(nil,
-					`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}]}`, row.server)}})
+			w.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: addOnNamespace, Name: "a-hub-kubeconfig",
+				Labels: row.labels},
+				Data: map[string][]byte{"cluster-name": []byte(row.cluster), "tls.crt": []byte("old"),
+					"kubeconfig": fmt.Appendf(nil,
+						`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"a","cluster":{"server":%q}}]}`, row.server)}})
 			w.mustReconcile("a")
 			w.mustReconcile("a")
 			if c := w.condition("a", "RegistrationAccepted"); (c.Reason == "SecretTaken") != row.taken {
@@ -165,7 +199,8 @@ func TestAddOnsTakeOverTheSecretsOfAnOCMAgent(t *testing.T) {
 	}
 }
 
-// Items beyond the limit cost nothing. Those before it are registered all the same.
+// Items beyond the limit cost nothing. Those before it are registered all the
+// same.
 func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	items := make([]ocm.Registration, 33)
@@ -181,7 +216,8 @@ func TestAddOnsLimitTheItemsOfOneAddOn(t *testing.T) {
 			t.Errorf("condition %+v, want %q", got, want)
 		}
 		secrets := &corev1.SecretList{}
-		if err := w.local.List(t.Context(), secrets, client.InNamespace(addOnNamespace), client.MatchingLabels{addon.NameLabel: addOn}); err != nil || len(secrets.Items) != 32 {
+		if err := w.local.List(t.Context(), secrets, client.InNamespace(addOnNamespace),
+			client.MatchingLabels{addon.NameLabel: addOn}); err != nil || len(secrets.Items) != 32 {
 			t.Errorf("add-on %q: %d Secrets, %v", addOn, len(secrets.Items), err)
 		}
 	}
@@ -194,7 +230,8 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 		t.Run(version.Version, func(t *testing.T) {
 			w := newAddOnEnvironment(t, version)
 			w.register("a", other, other)
-			if got := w.status("a").Items; got[0].Driver != "token" || got[0].Subject.User != "token:cluster1:a" || got[1].Subject.User != "u" {
+			if got := w.status("a").Items; got[0].Driver != "token" || got[0].Subject.User != "token:cluster1:a" ||
+				got[1].Subject.User != "u" {
 				t.Errorf("declared %+v", got)
 			}
 			w.writes = nil
@@ -213,7 +250,8 @@ func TestAddOnsOverwriteTheDriverOfAnotherAgent(t *testing.T) {
 	}
 }
 
-// eagerDriver declares once, and stores that it has. It acts when it sees the declaration on the hub.
+// eagerDriver declares once, and stores that it has. It acts when it sees the
+// declaration on the hub.
 type eagerDriver struct{ seen []string }
 
 // A driver is not called again before the hub has its declaration.
@@ -223,7 +261,8 @@ func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
 	w.addOnOptions.KubeClient = driver
 	w.restart()
 	w.create("a", kubeClient)
-	if after := w.mustReconcile("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" || !slices.Equal(driver.seen, []string{""}) {
+	if after := w.mustReconcile("a"); after != 0 || w.status("a").Items[0].Subject.User != "u" ||
+		!slices.Equal(driver.seen, []string{""}) {
 		t.Errorf("back after %s, declared %+v, the driver saw %q", after, w.status("a").Items, driver.seen)
 	}
 	w.mustReconcile("a")
@@ -232,20 +271,23 @@ func TestAddOnsDeclareBeforeTheNextCall(t *testing.T) {
 	}
 }
 
-// The old credential stays until the new one is there. Then the keys of the other driver go, and the condition that keeps the hub from removing
-// the ServiceAccount.
+// The old credential stays until the new one is there. Then the keys of the
+// other driver go, and the condition that keeps the hub from removing the
+// ServiceAccount.
 func TestAddOnsSwitchDrivers(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient)
 	w.change("a", func(s *addon.Status) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
+		meta.SetStatusCondition(&s.Conditions,
+			metav1.Condition{Type: "TokenRefreshed", Status: metav1.ConditionTrue, Reason: "AddonTokenRefreshed"})
 	})
 	csr := &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated, hold: true}
 	w.addOnOptions.KubeClient = csr
 	w.restart()
 	w.mustReconcile("a")
 	w.mustReconcile("a")
-	if got := w.status("a").Items[0]; got.Driver != "csr" || len(w.keys("a-hub-kubeconfig")) != 6 || w.condition("a", "TokenRefreshed").Type == "" || w.condition("a", "AddonTokenRefreshed").Type == "" {
+	if got := w.status("a").Items[0]; got.Driver != "csr" || len(w.keys("a-hub-kubeconfig")) != 6 ||
+		w.condition("a", "TokenRefreshed").Type == "" || w.condition("a", "AddonTokenRefreshed").Type == "" {
 		t.Errorf("while it waits: %+v, keys %q, %+v", got, w.keys("a-hub-kubeconfig"), w.status("a").Conditions)
 	}
 	if len(csr.in.Stored["token"]) > 0 {
@@ -253,7 +295,8 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	}
 	csr.hold = false
 	w.mustReconcile("a")
-	if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got, []string{"agent-name", "auth-type", "cluster-name", "csr", "expiry", "kubeconfig"}) {
+	if got := w.keys("a-hub-kubeconfig"); !slices.Equal(got,
+		[]string{"agent-name", "auth-type", "cluster-name", "csr", "expiry", "kubeconfig"}) {
 		t.Errorf("the Secret has %q", got)
 	}
 	for _, c := range []string{"TokenRefreshed", "AddonTokenRefreshed"} {
@@ -265,12 +308,14 @@ func TestAddOnsSwitchDrivers(t *testing.T) {
 	w.restart()
 	w.driver.hold = true
 	w.mustReconcile("a")
-	if got := w.condition("a", "AddonTokenRefreshed"); got.Status != metav1.ConditionFalse || !slices.Contains(w.keys("a-hub-kubeconfig"), "csr") {
+	if got := w.condition("a", "AddonTokenRefreshed"); got.Status != metav1.ConditionFalse ||
+		!slices.Contains(w.keys("a-hub-kubeconfig"), "csr") {
 		t.Errorf("on the way back: %+v, keys %q", got, w.keys("a-hub-kubeconfig"))
 	}
 	w.driver.hold = false
 	w.mustReconcile("a")
-	if got := w.keys("a-hub-kubeconfig"); !slices.Contains(got, "token") || slices.Contains(got, "csr") || w.condition("a", "AddonTokenRefreshed").Status != metav1.ConditionTrue {
+	if got := w.keys("a-hub-kubeconfig"); !slices.Contains(got, "token") || slices.Contains(got, "csr") ||
+		w.condition("a", "AddonTokenRefreshed").Status != metav1.ConditionTrue {
 		t.Errorf("the Secret has %q", got)
 	}
 }
@@ -282,7 +327,8 @@ func TestAddOnsCombineConditions(t *testing.T) {
 	w.signer.hold = true
 	w.restart()
 	w.register("a", kubeClient, customSigner)
-	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse || got.Reason != "NotIssued" {
+	if got := w.condition("a", ocm.ConditionCertificateRotated); got.Status != metav1.ConditionFalse ||
+		got.Reason != "NotIssued" {
 		t.Errorf("one of two is not issued: %+v", got)
 	}
 	w.signer.hold = false
@@ -313,7 +359,8 @@ registration_agent_addon_credentials_total{cluster="cluster1",driver="csr",resul
 registration_agent_addon_credentials_total{cluster="cluster1",driver="token",result="issued"} 1
 registration_agent_addon_credentials_total{cluster="cluster1",driver="token",result="refreshed"} 1
 `
-	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(want), "registration_agent_addon_credentials_total"); err != nil {
+	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(want),
+		"registration_agent_addon_credentials_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -402,10 +449,12 @@ func TestAddOnsFollowTheHubsAddress(t *testing.T) {
 	w.agentEnvironment.mustReconcile()
 	w.writes = nil
 	w.mustReconcile("a")
-	if got := string(w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com:6443") || w.driver.issued != 1 {
+	if got := string(w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data["kubeconfig"]); !strings.Contains(got,
+		"https://moved.example.com:6443") || w.driver.issued != 1 {
 		t.Errorf("%d tokens, kubeconfig %s", w.driver.issued, got)
 	}
-	if !slices.Equal(w.writes, []string{"local update *v1.Secret"}) || w.built[len(w.built)-1].Host != "https://moved.example.com:6443" {
+	if !slices.Equal(w.writes, []string{"local update *v1.Secret"}) ||
+		w.built[len(w.built)-1].Host != "https://moved.example.com:6443" {
 		t.Errorf("writes %q to %q", w.writes, w.built[len(w.built)-1].Host)
 	}
 }
@@ -430,7 +479,8 @@ func TestAddOnsUseTheRenewedCredential(t *testing.T) {
 func TestAddOnsRefuseANameWithADot(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	w.register("a.b", kubeClient)
-	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != "InvalidName" || !strings.Contains(got.Message, `"a.b"`) {
+	if got := w.condition("a.b", "RegistrationAccepted"); got.Reason != "InvalidName" ||
+		!strings.Contains(got.Message, `"a.b"`) {
 		t.Errorf("condition %+v", got)
 	}
 }
@@ -474,12 +524,14 @@ func TestAddOnsDiscoverTheAPI(t *testing.T) {
 	if !ok {
 		t.Fatal("no WithWatch")
 	}
-	w.hub = interceptor.NewClient(watching, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		if _, ok := o.(*v1alpha1.ManagedClusterAddOn); ok {
-			return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
-		}
-		return c.Get(ctx, key, o, opts...)
-	}})
+	w.hub = interceptor.NewClient(watching,
+		interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if _, ok := o.(*v1alpha1.ManagedClusterAddOn); ok {
+				return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
 	w.restart()
 	w.mustReconcile("a")
 	if w.keys("a-hub-kubeconfig") == nil {
@@ -493,7 +545,8 @@ func TestAddOnsDiscoverTheAPI(t *testing.T) {
 	}
 }
 
-// A driver that fails for one item does not keep the others from their credentials.
+// A driver that fails for one item does not keep the others from their
+// credentials.
 func TestAddOnsReportADriverThatFails(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	w.driver.fail = errors.New("refused with Bearer abcdefghijklmnop")
@@ -507,7 +560,8 @@ func TestAddOnsReportADriverThatFails(t *testing.T) {
 		t.Error("the other item has no credential")
 	}
 	got := w.seen()
-	if len(got) != 1 || !strings.Contains(got[0], `add-on "a"`) || !strings.Contains(got[0], `driver "token"`) || strings.Contains(got[0], "abcdefghijklmnop") {
+	if len(got) != 1 || !strings.Contains(got[0], `add-on "a"`) || !strings.Contains(got[0], `driver "token"`) ||
+		strings.Contains(got[0], "abcdefghijklmnop") {
 		t.Errorf("Events %q", got)
 	}
 	if n, err := testutil.GatherAndCount(w.registry, "registration_agent_addon_credentials_total"); err != nil || n != 2 {
@@ -515,7 +569,8 @@ func TestAddOnsReportADriverThatFails(t *testing.T) {
 	}
 }
 
-// The driver brings its credential again after an edit of the Secret, and never sees an edited kubeconfig.
+// The driver brings its credential again after an edit of the Secret, and never
+// sees an edited kubeconfig.
 func TestAddOnsMendTheirSecrets(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	w.register("a", kubeClient)
@@ -527,7 +582,8 @@ func TestAddOnsMendTheirSecrets(t *testing.T) {
 		w.mustReconcile("a")
 	}
 	edit(func(d map[string][]byte) { d["cluster-name"], d["agent-name"] = []byte("x"), []byte("y") })
-	if got := w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data; string(got["cluster-name"]) != "cluster1" || string(got["agent-name"]) != string(w.secret().Data["agent-name"]) {
+	if got := w.secretIn(addOnNamespace, "a-hub-kubeconfig").Data; string(got["cluster-name"]) != "cluster1" ||
+		string(got["agent-name"]) != string(w.secret().Data["agent-name"]) {
 		t.Errorf("names %q, %q", got["cluster-name"], got["agent-name"])
 	}
 	edit(func(d map[string][]byte) { d["kubeconfig"] = []byte("users: [{exec: {command: sh}}]") })
@@ -559,9 +615,11 @@ func TestNewAddOnsRefuses(t *testing.T) {
 		change func(*agent.AddOnOptions)
 		want   string
 	}{
-		"no agent":                {func(o *agent.AddOnOptions) { o.Agent = nil }, "AddOnOptions.Agent"},
-		"no driver":               {func(o *agent.AddOnOptions) { o.KubeClient = nil }, "AddOnOptions.KubeClient"},
-		"a driver without a name": {func(o *agent.AddOnOptions) { o.CustomSigner = fixedDriver{} }, `the driver name "" is not a DNS label`},
+		"no agent":  {func(o *agent.AddOnOptions) { o.Agent = nil }, "AddOnOptions.Agent"},
+		"no driver": {func(o *agent.AddOnOptions) { o.KubeClient = nil }, "AddOnOptions.KubeClient"},
+		"a driver without a name": {func(o *agent.AddOnOptions) {
+			o.CustomSigner = fixedDriver{}
+		}, `the driver name "" is not a DNS label`},
 		"a name that is no label": {func(o *agent.AddOnOptions) { o.KubeClient = fixedDriver{name: "A/b"} }, `"A/b"`},
 		"the agent's namespace":   {func(o *agent.AddOnOptions) { o.Namespace = agentNamespace }, agentNamespace},
 		"metrics twice":           {func(*agent.AddOnOptions) {}, "metrics"},

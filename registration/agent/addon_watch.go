@@ -32,24 +32,28 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// SetupWithManager adds the add-ons to a manager of the managed cluster. As many add-ons are registered at a time as there are workers, so
-// that a driver that hangs for one does not delay the others. It watches metadata alone: that of the cluster's add-ons on the hub, and that
-// of their Secrets in each namespace which they use.
+// SetupWithManager adds the add-ons to a manager of the managed cluster. As
+// many add-ons are registered at a time as there are workers, so that a driver
+// that hangs for one does not delay the others. It watches metadata alone: that
+// of the cluster's add-ons on the hub, and that of their Secrets in each
+// namespace which they use.
 func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: add-ons need at least one", workers)
 	}
-	c, err := controller.New("registration-addons", mgr, controller.Options{Reconciler: a, MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
-		UsePriorityQueue: new(false), // as in Agent.SetupWithManager
-		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
+	c, err := controller.New("registration-addons", mgr,
+		controller.Options{Reconciler: a, MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
+			UsePriorityQueue: new(false), // as in Agent.SetupWithManager
+			RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
 	if err != nil {
 		return err
 	}
 	started := make(chan workqueue.TypedRateLimitingInterface[reconcile.Request], 1)
-	err = c.Watch(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		started <- queue
-		return nil
-	}))
+	err = c.Watch(
+		source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			started <- queue
+			return nil
+		}))
 	if err != nil {
 		return err
 	}
@@ -65,7 +69,8 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	}))
 }
 
-// watch requests add-ons that change, on the hub or by their Secrets. It returns when ctx ends and all its watches have.
+// watch requests add-ons that change, on the hub or by their Secrets. It
+// returns when ctx ends and all its watches have.
 func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(addOn string)) {
 	var group sync.WaitGroup
 	follow := func(namespace string) { group.Go(func() { a.watchSecrets(ctx, local, namespace, request) }) }
@@ -83,7 +88,8 @@ func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(
 	group.Wait()
 }
 
-// remember records a requested add-on, and namespaces where it may have Secrets and the agent has the rights.
+// remember records a requested add-on, and namespaces where it may have Secrets
+// and the agent has the rights.
 func (a *AddOns) remember(addOn string, namespaces ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,8 +123,9 @@ func (a *AddOns) forget(ctx context.Context, addOn string) error {
 	return nil
 }
 
-// removeUnused deletes the Secrets of an add-on that no item has. Where the namespace has changed, the old Secret stays until the
-// new one holds a credential.
+// removeUnused deletes the Secrets of an add-on that no item has. Where the
+// namespace has changed, the old Secret stays until the new one holds a
+// credential.
 func (a *AddOns) removeUnused(ctx context.Context, addOn string, used map[string]*addOnSecret) error {
 	var errs []error
 	for _, namespace := range a.placesOf(addOn) {
@@ -132,10 +139,13 @@ func (a *AddOns) removeUnused(ctx context.Context, addOn string, used map[string
 			if secret := used[o.Name]; secret != nil && (secret.namespace == namespace || !secret.usable) {
 				continue
 			}
-			err = errors.Join(err, client.IgnoreNotFound(a.agent.opts.Local.Delete(ctx, o, client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion})))
+			err = errors.Join(err,
+				client.IgnoreNotFound(a.agent.opts.Local.Delete(ctx, o,
+					client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion})))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("remove unused Secrets from the namespace %q of the managed cluster: %w", namespace, err))
+			errs = append(errs, fmt.Errorf("remove unused Secrets from the namespace %q of the managed cluster: %w",
+				namespace, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -158,20 +168,22 @@ func (a *AddOns) watchSecrets(ctx context.Context, mgr manager.Manager, namespac
 		DefaultNamespaces:    map[string]cache.Config{namespace: {}},
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{ocm.AddOnClusterLabel: a.agent.opts.Cluster})}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		err := follow(ctx, mgr.GetConfig(), options, corev1.SchemeGroupVersion.WithKind("Secret"), func(o *metav1.PartialObjectMetadata) {
-			if addOn := o.Labels[addon.NameLabel]; addOn != "" {
-				a.remember(addOn, namespace)
-				request(addOn)
-			}
-		})
+		err := follow(ctx, mgr.GetConfig(), options, corev1.SchemeGroupVersion.WithKind("Secret"),
+			func(o *metav1.PartialObjectMetadata) {
+				if addOn := o.Labels[addon.NameLabel]; addOn != "" {
+					a.remember(addOn, namespace)
+					request(addOn)
+				}
+			})
 		if err != nil {
 			mgr.GetLogger().Error(err, "Cannot watch the Secrets of add-ons", "namespace", namespace)
 		}
 	}, maxWait)
 }
 
-// watchHub watches with the credential of the cluster, and starts anew when that changes. It then requests all add-ons, because their
-// kubeconfigs may have to change too.
+// watchHub watches with the credential of the cluster, and starts anew when
+// that changes. It then requests all add-ons, because their kubeconfigs may
+// have to change too.
 func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		_, replaced := a.agent.sessions.get()
@@ -191,7 +203,8 @@ func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
 // errNoHub says that there is nothing to watch yet.
 var errNoHub = errors.New("the cluster has no access to add-ons on the hub")
 
-// followHub watches the add-ons on the hub until the credential is replaced or the hub does not serve them any more.
+// followHub watches the add-ons on the hub until the credential is replaced or
+// the hub does not serve them any more.
 func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn string)) error {
 	hub, err := a.connect()
 	if hub == nil {
@@ -204,30 +217,34 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 	for _, addOn := range a.remembered() {
 		request(addOn)
 	}
-	options := cache.Options{Scheme: hub.Scheme(), Mapper: hub.RESTMapper(), DefaultNamespaces: map[string]cache.Config{a.agent.opts.Cluster: {}}}
+	options := cache.Options{Scheme: hub.Scheme(), Mapper: hub.RESTMapper(),
+		DefaultNamespaces: map[string]cache.Config{a.agent.opts.Cluster: {}}}
 	return hub.session.follow(ctx, replaced, options, kind, func(err error) bool {
 		vanished := a.hasVanished(hub, err)
 		if !vanished && !apierrors.IsResourceExpired(err) {
-			a.event(allAddOns, "AddOnsUnreachable", fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.Cluster.Server, err))
+			a.event(allAddOns, "AddOnsUnreachable",
+				fmt.Errorf("cannot watch the add-ons on the hub at %q: %w", hub.session.hub.Cluster.Server, err))
 		}
 		return vanished
 	}, func(o *metav1.PartialObjectMetadata) { request(o.Name) })
 }
 
-// watchCluster requests a reconcile when the spec of the ManagedCluster changes: the agent's own changes of the status are none. A hub that
-// forbids the watch is asked again with the next credential.
+// watchCluster requests a reconcile when the spec of the ManagedCluster
+// changes: the agent's own changes of the status are none. A hub that forbids
+// the watch is asked again with the next credential.
 func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		session, replaced := a.sessions.get()
 		if session != nil {
 			options := cache.Options{DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, a.opts.Cluster)}
 			var seen int64
-			_ = session.follow(ctx, replaced, options, ocm.GroupVersion.WithKind("ManagedCluster"), apierrors.IsForbidden, func(o *metav1.PartialObjectMetadata) {
-				if seen != o.Generation {
-					seen = o.Generation
-					request()
-				}
-			})
+			_ = session.follow(ctx, replaced, options, ocm.GroupVersion.WithKind("ManagedCluster"), apierrors.IsForbidden,
+				func(o *metav1.PartialObjectMetadata) {
+					if seen != o.Generation {
+						seen = o.Generation
+						request()
+					}
+				})
 		}
 		select {
 		case <-replaced.Done():
@@ -236,8 +253,10 @@ func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	}, minWait)
 }
 
-// follow watches objects on the hub until the access is replaced or isFinal holds for an error.
-func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options, kind schema.GroupVersionKind, isFinal func(error) bool, changed func(*metav1.PartialObjectMetadata)) (err error) {
+// follow watches objects on the hub until the access is replaced or isFinal
+// holds for an error.
+func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options, kind schema.GroupVersionKind,
+	isFinal func(error) bool, changed func(*metav1.PartialObjectMetadata)) (err error) {
 	if options.HTTPClient, err = watchingHTTPClient(s.config); err != nil {
 		return err
 	}
@@ -252,17 +271,21 @@ func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options
 	return follow(ctx, s.config, options, kind, changed)
 }
 
-// stripMetadata keeps what the agent reads of objects that others write: names, the generation and the label of an add-on.
+// stripMetadata keeps what the agent reads of objects that others write: names,
+// the generation and the label of an add-on.
 func stripMetadata(o any) (any, error) {
 	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
-			Labels: map[string]string{addon.NameLabel: m.Labels[addon.NameLabel]}}
+		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			Generation: m.Generation,
+			Labels:     map[string]string{addon.NameLabel: m.Labels[addon.NameLabel]}}
 	}
 	return o, nil
 }
 
-// follow calls changed with each object of a kind that appears, changes or goes, until ctx ends.
-func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind, changed func(*metav1.PartialObjectMetadata)) error {
+// follow calls changed with each object of a kind that appears, changes or
+// goes, until ctx ends.
+func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind,
+	changed func(*metav1.PartialObjectMetadata)) error {
 	options.DefaultTransform = stripMetadata
 	objects, err := cache.New(config, options)
 	if err != nil {
@@ -282,7 +305,9 @@ func follow(ctx context.Context, config *rest.Config, options cache.Options, kin
 			changed(m)
 		}
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) }, DeleteFunc: seen}); err != nil {
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, o any) {
+		seen(o)
+	}, DeleteFunc: seen}); err != nil {
 		return err
 	}
 	return objects.Start(ctx)

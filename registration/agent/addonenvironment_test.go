@@ -30,7 +30,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
-// addOnDriver declares itself, draws a nonce, and then gets a credential whose file has the driver's name.
+// addOnDriver declares itself, draws a nonce, and then gets a credential whose
+// file has the driver's name.
 type addOnDriver struct {
 	name      string
 	condition string
@@ -83,7 +84,8 @@ func (d *addOnDriver) Next(_ context.Context, in registration.Input) (registrati
 	default:
 		d.issued++
 		step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: d.name}, Files: map[string][]byte{
-			d.name: fmt.Appendf(nil, "token-%s-%s-%d", d.name, in.Addon, d.issued), "expiry": []byte(in.Now.Add(d.life).Format(time.RFC3339))}}
+			d.name:   fmt.Appendf(nil, "token-%s-%s-%d", d.name, in.Addon, d.issued),
+			"expiry": []byte(in.Now.Add(d.life).Format(time.RFC3339))}}
 	}
 	return step, nil
 }
@@ -94,7 +96,8 @@ func (d *addOnDriver) tell(status metav1.ConditionStatus, reason string) *metav1
 
 const addOnNamespace = "open-cluster-management-agent-addon"
 
-// addOnEnvironment is a joined cluster and a hub with add-ons, both from memory.
+// addOnEnvironment is a joined cluster and a hub with add-ons, both from
+// memory.
 type addOnEnvironment struct {
 	*agentEnvironment
 	driver, signer *addOnDriver
@@ -119,14 +122,17 @@ func (m *servedMapper) serve(versions ...schema.GroupVersion) {
 }
 
 func newAddOnEnvironment(t *testing.T, versions ...schema.GroupVersion) *addOnEnvironment {
-	w := &addOnEnvironment{agentEnvironment: newAgentEnvironment(t), registry: prometheus.NewRegistry(), mapper: &servedMapper{},
-		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}, signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
+	w := &addOnEnvironment{agentEnvironment: newAgentEnvironment(t), registry: prometheus.NewRegistry(),
+		mapper: &servedMapper{},
+		driver: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"},
+		signer: &addOnDriver{name: "csr", condition: ocm.ConditionCertificateRotated}}
 	if len(versions) == 0 {
 		versions = []schema.GroupVersion{addon.GroupVersion}
 	}
 	w.mapper.serve(versions...)
 	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithRESTMapper(w.mapper).
-		WithStatusSubresource(&ocm.ManagedCluster{}, &addon.ManagedClusterAddOn{}, &v1alpha1.ManagedClusterAddOn{}).WithObjects(hubLease()).Build()
+		WithStatusSubresource(&ocm.ManagedCluster{}, &addon.ManagedClusterAddOn{},
+			&v1alpha1.ManagedClusterAddOn{}).WithObjects(hubLease()).Build()
 	w.local = w.failing(w.local)
 	w.opts.Local, w.opts.Registerer = w.local, w.registry
 	w.agentEnvironment.restart()
@@ -150,7 +156,8 @@ func (w *addOnEnvironment) failing(c client.Client) client.Client {
 		return w.localErr(verb, o)
 	}
 	return interceptor.NewClient(watching, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			o.SetNamespace(key.Namespace)
 			return errors.Join(check("get", o), c.Get(ctx, key, o, opts...))
 		},
@@ -222,11 +229,13 @@ func (w *addOnEnvironment) namespace(name, namespace string) {
 
 func (w *addOnEnvironment) reconcile(name string) (time.Duration, error) {
 	w.t.Helper()
-	result, err := w.addOns.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "cluster1", Name: name}})
+	result, err := w.addOns.Reconcile(w.t.Context(),
+		reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "cluster1", Name: name}})
 	return result.RequeueAfter, err
 }
 
-// mustReconcile is a reconcile that has to succeed. The first one of an add-on declares, the second one registers.
+// mustReconcile is a reconcile that has to succeed. The first one of an add-on
+// declares, the second one registers.
 func (w *addOnEnvironment) mustReconcile(name string) time.Duration {
 	w.t.Helper()
 	after, err := w.reconcile(name)
@@ -245,7 +254,8 @@ func (w *addOnEnvironment) register(name string, items ...ocm.Registration) {
 func (w *addOnEnvironment) secretIn(namespace, name string) *corev1.Secret {
 	w.t.Helper()
 	secret := &corev1.Secret{}
-	if err := w.local.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+	if err := w.local.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name},
+		secret); client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)
 	} else if err != nil {
 		return &corev1.Secret{}

@@ -41,13 +41,15 @@ const (
 	// ReasonHubUnreachable means that the hub does not answer, or does not
 	// prove to be the hub, at the address in the bootstrap Secret.
 	ReasonHubUnreachable = "HubUnreachable"
-	// ReasonCredentialRefused means that the hub refuses the bootstrap credential, or that there is none.
+	// ReasonCredentialRefused means that the hub refuses the bootstrap
+	// credential, or that there is none.
 	ReasonCredentialRefused = "BootstrapCredentialRefused"
 	// ReasonOwnCredentialRefused means that the hub refuses the agent's own
 	// credential, such as a certificate that is not valid at the hub's time.
 	// The agent asks for another one.
 	ReasonOwnCredentialRefused = "CredentialRefused"
-	// ReasonFailed means anything else, such as a webhook of the hub that refuses the ManagedCluster.
+	// ReasonFailed means anything else, such as a webhook of the hub that
+	// refuses the ManagedCluster.
 	ReasonFailed = "RegistrationFailed"
 )
 
@@ -82,7 +84,8 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
-	// TracerProvider takes an OpenTelemetry span "next" of each call of a driver, of add-ons too. Nil records none.
+	// TracerProvider takes an OpenTelemetry span "next" of each call of a
+	// driver, of add-ons too. Nil records none.
 	TracerProvider trace.TracerProvider
 }
 
@@ -93,7 +96,8 @@ type Agent struct {
 	opts    Options
 	metrics *agentMetrics
 
-	// The state of Reconcile. Losing it in a restart costs a client and an Event.
+	// The state of Reconcile. Losing it in a restart costs a client and an
+	// Event.
 	own, bootstrap agentClient
 	waited         int  // reconciles since the agent waits
 	failed         bool // the last reconcile
@@ -109,7 +113,9 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	if opts.Driver == nil || opts.Local == nil {
-		return nil, errors.New("an agent needs a Driver and a client of the managed cluster: set agent.Options.Driver and agent.Options.Local")
+		return nil,
+			errors.New(
+				"an agent needs a Driver and a client of the managed cluster: set agent.Options.Driver and agent.Options.Local")
 	}
 	if err := checkDriver(opts.Driver); err != nil {
 		return nil, err
@@ -117,7 +123,8 @@ func New(opts Options) (*Agent, error) {
 	opts.Namespace = cmp.Or(opts.Namespace, DefaultNamespace)
 	opts.BootstrapSecret = cmp.Or(opts.BootstrapSecret, DefaultBootstrapSecret)
 	if opts.BootstrapSecret == ocm.HubKubeconfigSecret {
-		return nil, fmt.Errorf("the Secret %q cannot hold both the bootstrap credential and the agent's own: use two names", ocm.HubKubeconfigSecret)
+		return nil, fmt.Errorf("the Secret %q cannot hold both the bootstrap credential and the agent's own: use two names",
+			ocm.HubKubeconfigSecret)
 	}
 	if opts.NewHubClient == nil {
 		opts.NewHubClient = newHubClient
@@ -127,7 +134,8 @@ func New(opts Options) (*Agent, error) {
 	}
 	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: ocm.HubKubeconfigSecret}}
-	return &Agent{opts: opts, metrics: metrics, events: &eventLog{recorder: opts.Recorder, secret: secret, now: opts.Now, last: map[eventKey]lastEvent{}}}, err
+	return &Agent{opts: opts, metrics: metrics,
+		events: &eventLog{recorder: opts.Recorder, secret: secret, now: opts.Now, last: map[eventKey]lastEvent{}}}, err
 }
 
 // checkDriver refuses a name that cannot be part of a key of a Secret.
@@ -138,10 +146,12 @@ func checkDriver(d registration.Driver) error {
 	return nil
 }
 
-// newHubClient returns a client that takes its credential nowhere but to the hub, and reads bounded answers.
+// newHubClient returns a client that takes its credential nowhere but to the
+// hub, and reads bounded answers.
 func newHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme), addon.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme),
+		addon.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	httpClient, err := rest.HTTPClientFor(config)
@@ -155,12 +165,14 @@ const (
 	// hubTimeout bounds each request to the hub, and each call of a driver.
 	hubTimeout       = kubeconfig.Timeout
 	minWait, maxWait = time.Second, 30 * time.Second
-	// maxSteps bounds the steps of one reconcile, for a driver that always stores something else.
+	// maxSteps bounds the steps of one reconcile, for a driver that always
+	// stores something else.
 	maxSteps = 8
 )
 
-// Reconcile ignores the content of the request. While the cluster waits for acceptance, the next reconcile follows
-// after 1 s, doubling to 30 s. Later it follows when the Lease or the driver is due.
+// Reconcile ignores the content of the request. While the cluster waits for
+// acceptance, the next reconcile follows after 1 s, doubling to 30 s. Later it
+// follows when the Lease or the driver is due.
 func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	due, joined, err := a.reconcile(ctx)
 	a.metrics.observe(joined, err)
@@ -223,16 +235,19 @@ func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err 
 		}
 		return due, joined, errors.Join(stepErr, err)
 	}
-	return due, false, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d", a.opts.Driver.Name(), maxSteps)
+	return due, false, fmt.Errorf("driver %q stores something else at every call: the agent stopped after %d",
+		a.opts.Driver.Name(), maxSteps)
 }
 
 // step calls the driver, stores its Step, and only then reports its condition.
-func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret, conn *agentConn) (changed bool, at time.Time, err error) {
+func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret,
+	conn *agentConn) (changed bool, at time.Time, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
 	defer cancel()
-	step, err := a.next(next, a.opts.Driver, registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
-		Stored: conn.stored, State: secret.state(), Hub: conn.Client,
-		Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
+	step, err := a.next(next, a.opts.Driver,
+		registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
+			Stored: conn.stored, State: secret.state(), Hub: conn.Client,
+			Conditions: conn.cluster.Status.Conditions, Annotations: conn.cluster.Annotations})
 	if err != nil {
 		return false, at, fmt.Errorf("driver %q: %w", a.opts.Driver.Name(), err)
 	}
@@ -250,14 +265,16 @@ func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentia
 }
 
 // next calls a driver.
-func (a *Agent) next(ctx context.Context, driver registration.Driver, in registration.Input) (step registration.Step, err error) {
-	ctx, span := tracing.Start(ctx, a.opts.TracerProvider, "registration/agent", "next", tracing.Cluster.String(in.Cluster),
-		tracing.AddOn.String(in.Addon), tracing.Driver.String(driver.Name()))
+func (a *Agent) next(ctx context.Context, driver registration.Driver,
+	in registration.Input) (step registration.Step, err error) {
+	ctx, span := tracing.Start(ctx, a.opts.TracerProvider, "registration/agent", "next",
+		tracing.Cluster.String(in.Cluster), tracing.AddOn.String(in.Addon), tracing.Driver.String(driver.Name()))
 	defer func() { tracing.End(span, err, "failure") }()
 	return driver.Next(ctx, in)
 }
 
-// reportCondition sets the driver's condition, or makes it an Event while the cluster cannot write its status.
+// reportCondition sets the driver's condition, or makes it an Event while the
+// cluster cannot write its status.
 func (a *Agent) reportCondition(ctx context.Context, conn *agentConn, condition *metav1.Condition) error {
 	switch {
 	case condition == nil:
@@ -302,7 +319,8 @@ func (a *Agent) HubConfig(ctx context.Context) (*rest.Config, error) {
 // ErrNotJoined reports that the cluster has no usable credential of its own.
 var ErrNotJoined = errors.New("the cluster has not joined the hub: have it accepted there")
 
-// Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes all its access. Unjoin is idempotent.
+// Unjoin withdraws the cluster's acceptance on the hub. The hub then revokes
+// all its access. Unjoin is idempotent.
 func (a *Agent) Unjoin(ctx context.Context) error {
 	config, err := a.HubConfig(ctx)
 	if err != nil {

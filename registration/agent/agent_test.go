@@ -104,7 +104,9 @@ func TestAgentRecordsSpansOfItsDriver(t *testing.T) {
 	w.restart()
 	w.join()
 	const want = "next workloadid.cluster=cluster1 workloadid.addon= workloadid.driver=shared"
-	if got := spans.Ended(); len(got) == 0 || slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, want) }) {
+	if got := spans.Ended(); len(got) == 0 || slices.ContainsFunc(got, func(s string) bool {
+		return !strings.HasPrefix(s, want)
+	}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -158,7 +160,8 @@ func TestAgentFollowsTheHub(t *testing.T) {
 	if len(w.built) != built {
 		t.Errorf("%d clients without a change", len(w.built)-built)
 	}
-	moved := strings.Replace(bootstrapKubeconfig("https://moved.example.com"), "server:", "tls-server-name: hub.example.com, server:", 1)
+	moved := strings.Replace(bootstrapKubeconfig("https://moved.example.com"), "server:",
+		"tls-server-name: hub.example.com, server:", 1)
 	w.writeBootstrap(moved)
 	w.mustReconcile()
 	w.mustReconcile()
@@ -166,10 +169,12 @@ func TestAgentFollowsTheHub(t *testing.T) {
 		t.Errorf("%d clients after the address changed", len(w.built)-built)
 	}
 	last := w.built[len(w.built)-1]
-	if last.Host != "https://moved.example.com" || last.ServerName != "hub.example.com" || last.BearerToken != string(w.secret().Data["shared"]) {
+	if last.Host != "https://moved.example.com" || last.ServerName != "hub.example.com" ||
+		last.BearerToken != string(w.secret().Data["shared"]) {
 		t.Errorf("the client uses %q", last.Host)
 	}
-	if got := string(w.secret().Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com") || !strings.Contains(got, "tls-server-name: hub.example.com") {
+	if got := string(w.secret().Data["kubeconfig"]); !strings.Contains(got, "https://moved.example.com") ||
+		!strings.Contains(got, "tls-server-name: hub.example.com") {
 		t.Errorf("the kubeconfig is %s", got)
 	}
 	if want := []string{"local update *v1.Secret"}; !slices.Equal(w.writes, want) {
@@ -195,16 +200,19 @@ func TestAgentReplacesAnExpiredCredential(t *testing.T) {
 func TestAgentWithoutBootstrapCredential(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.join()
-	w.writeBootstrap("{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: https://hub.example.com:6443}}]}")
+	w.writeBootstrap(
+		"{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: https://hub.example.com:6443}}]}")
 	w.restart()
 	w.mustReconcile()
 	w.refused[string(w.secret().Data["shared"])] = unauthorized()
-	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") || !strings.Contains(err.Error(), "join again") {
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), "holds no user") ||
+		!strings.Contains(err.Error(), "join again") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A failure that lasts is recorded again before API servers forget it, and not at each reconcile.
+// A failure that lasts is recorded again before API servers forget it, and not
+// at each reconcile.
 func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.refused[bootstrapToken] = unauthorized()
@@ -225,7 +233,8 @@ func TestAgentRepeatsAFailureThatLasts(t *testing.T) {
 	}
 }
 
-// After a failure that is over, the Event about what the agent waits for is the newest again.
+// After a failure that is over, the Event about what the agent waits for is the
+// newest again.
 func TestAgentSaysAfterAFailureWhatItWaitsFor(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.mustReconcile()
@@ -284,7 +293,9 @@ func TestAgentKeepsACredentialThatIsForbidden(t *testing.T) {
 	if got := w.seen(); len(got) != 1 || !strings.Contains(got[0], "wid hub accept --clusters cluster1") {
 		t.Errorf("Events %q", got)
 	}
-	if len(w.writes) > 0 || !maps.EqualFunc(before.Data, w.secret().Data, func(a, b []byte) bool { return string(a) == string(b) }) {
+	if len(w.writes) > 0 || !maps.EqualFunc(before.Data, w.secret().Data, func(a, b []byte) bool {
+		return string(a) == string(b)
+	}) {
 		t.Errorf("the agent wrote %q", w.writes)
 	}
 	clear(w.refused)
@@ -353,7 +364,8 @@ func TestAgentRequeuesExactly(t *testing.T) {
 	}
 }
 
-// The hub creates the Lease, and may do so later than it gives the rights to it.
+// The hub creates the Lease, and may do so later than it gives the rights to
+// it.
 func TestAgentWaitsForTheLeaseOfTheHub(t *testing.T) {
 	w := newAgentEnvironment(t)
 	regtest.Must(t, w.hub.Delete(t.Context(), hubLease()))
@@ -390,12 +402,15 @@ func TestAgentSteadyStateWritesNothing(t *testing.T) {
 func TestAgentSwitchesDrivers(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.join()
-	other := &sharedToken{name: "other-token", asked: map[string]bool{}, issue: func(nonce string) string { return "token-other-" + nonce }}
+	other := &sharedToken{name: "other-token", asked: map[string]bool{}, issue: func(nonce string) string {
+		return "token-other-" + nonce
+	}}
 	w.accept(metav1.ConditionFalse)
 	w.opts.Driver = other
 	w.restart()
 	w.mustReconcile()
-	if got := w.secret().Data; string(got["auth-type"]) != "shared-token" || len(got["state.other-token.nonce"]) == 0 || len(other.asked) != 1 {
+	if got := w.secret().Data; string(got["auth-type"]) != "shared-token" || len(got["state.other-token.nonce"]) == 0 ||
+		len(other.asked) != 1 {
 		t.Errorf("until the new driver has a credential the Secret holds %q", got)
 	}
 	if w.built[len(w.built)-1].BearerToken == bootstrapToken {
@@ -405,10 +420,12 @@ func TestAgentSwitchesDrivers(t *testing.T) {
 	w.accept(metav1.ConditionTrue)
 	w.mustReconcile()
 	got := w.secret().Data
-	if string(got["auth-type"]) != "other-token" || !strings.HasPrefix(string(got["shared"]), "token-other-") || !w.joined() {
+	if string(got["auth-type"]) != "other-token" || !strings.HasPrefix(string(got["shared"]), "token-other-") ||
+		!w.joined() {
 		t.Errorf("after the switch the Secret holds %q", got)
 	}
-	if want := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}; !slices.Equal(slices.Sorted(maps.Keys(got)), want) {
+	if want := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig",
+		"shared"}; !slices.Equal(slices.Sorted(maps.Keys(got)), want) {
 		t.Errorf("keys %q, want %q", slices.Sorted(maps.Keys(got)), want)
 	}
 }
@@ -425,7 +442,8 @@ func TestAgentRenewsTheLeaseWhileTheDriverFails(t *testing.T) {
 	if got := w.lease().Spec.RenewTime; !got.Time.Equal(w.now) {
 		t.Errorf("the Lease was renewed at %s", got)
 	}
-	if got := w.seen(); len(got) == 0 || !strings.Contains(got[len(got)-1], "the signer is away") || strings.Contains(got[len(got)-1], "0123456789") {
+	if got := w.seen(); len(got) == 0 || !strings.Contains(got[len(got)-1], "the signer is away") ||
+		strings.Contains(got[len(got)-1], "0123456789") {
 		t.Errorf("Events %q", got)
 	}
 }
@@ -444,7 +462,8 @@ func TestAgentReportsAnUnavailableCluster(t *testing.T) {
 func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.driver.annotations = map[string]string{"mark": "arn"}
-	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Annotations: map[string]string{"other": "kept"}}}
+	beforehand := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1",
+		Annotations: map[string]string{"other": "kept"}}}
 	regtest.Must(t, w.hub.Create(t.Context(), beforehand))
 	w.fault = func(int) error {
 		if w.writes[len(w.writes)-1] == "hub patch *ocm.ManagedCluster" {
@@ -453,7 +472,8 @@ func TestAgentAnnotatesAManagedClusterCreatedBeforehand(t *testing.T) {
 		return nil
 	}
 	w.mustReconcile()
-	if got := w.seen(); len(got) != 2 || !strings.Contains(got[0], "AnnotationsMissing") || !strings.Contains(got[0], `"arn"`) {
+	if got := w.seen(); len(got) != 2 || !strings.Contains(got[0], "AnnotationsMissing") ||
+		!strings.Contains(got[0], `"arn"`) {
 		t.Errorf("where the agent may not patch, Events are %q", got)
 	}
 	if got := w.driver.in.Annotations; got["mark"] != "" || got["other"] != "kept" {
@@ -492,8 +512,8 @@ func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 		says   []string
 	}{
 		"update": {},
-		"neither": {apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1", errors.New("no update")),
-			[]string{"no patch", "no update", "deny it there"}},
+		"neither": {apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1",
+			errors.New("no update")), []string{"no patch", "no update", "deny it there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentEnvironment(t)
@@ -505,7 +525,8 @@ func TestAgentUnjoinsWhereItMayOnlyUpdate(t *testing.T) {
 			}
 			w.hub = interceptor.NewClient(hub, interceptor.Funcs{
 				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-					return apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1", errors.New("no patch"))
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "managedclusters"}, "cluster1",
+						errors.New("no patch"))
 				},
 				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 					if updated = o; row.update != nil {
@@ -547,7 +568,8 @@ func (d configuringDriver) RESTConfig(_ context.Context, stored map[string][]byt
 	return &rest.Config{Host: "https://elsewhere.example.com", BearerToken: "token-" + string(stored["cluster-name"])}, nil
 }
 
-var execUser = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "aws",
+var execUser = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
+	Command:         "aws",
 	InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
 
 // restlessDriver never stores the same twice.
@@ -590,14 +612,17 @@ func TestAgentRenewsTheLeaseWhileTheDriverHangs(t *testing.T) {
 	})
 }
 
-// The kubeconfig runs a program, the agent does not; and the driver does not decide on the address.
+// The kubeconfig runs a program, the agent does not; and the driver does not
+// decide on the address.
 func TestAgentUsesTheDriversOwnConfiguration(t *testing.T) {
 	w := newAgentEnvironment(t)
-	w.opts.Driver = configuringDriver{fixedDriver{"aws-like", registration.Step{Credential: &registration.Credential{User: execUser}}}}
+	w.opts.Driver = configuringDriver{fixedDriver{"aws-like",
+		registration.Step{Credential: &registration.Credential{User: execUser}}}}
 	w.restart()
 	w.mustReconcile()
 	config, err := w.agent.HubConfig(t.Context())
-	if err != nil || config.Host != "https://hub.example.com:6443" || config.BearerToken != "token-cluster1" || config.ExecProvider != nil {
+	if err != nil || config.Host != "https://hub.example.com:6443" || config.BearerToken != "token-cluster1" ||
+		config.ExecProvider != nil {
 		t.Errorf("HubConfig returns %+v, %v", config, err)
 	}
 	if !w.joined() || !strings.Contains(string(w.secret().Data["kubeconfig"]), "command: aws") {

@@ -40,7 +40,8 @@ type agentClient struct {
 	made map[string][]byte
 }
 
-// hubSession is the agent's access to the hub with its own credential, which the hub has taken.
+// hubSession is the agent's access to the hub with its own credential, which
+// the hub has taken.
 type hubSession struct {
 	config *rest.Config
 	hub    *kubeconfig.Hub
@@ -56,7 +57,8 @@ type hubSessions struct {
 	replace  context.CancelFunc
 }
 
-// get returns the access, nil if there is none, and a context that ends when it is replaced.
+// get returns the access, nil if there is none, and a context that ends when it
+// is replaced.
 func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,13 +87,15 @@ func (a *Agent) readBootstrap(ctx context.Context) (*kubeconfig.Hub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, &hubError{ReasonCredentialRefused, fmt.Errorf("there is no Secret %q on the managed cluster: join again, which creates it", key)}
+		return nil, &hubError{ReasonCredentialRefused,
+			fmt.Errorf("there is no Secret %q on the managed cluster: join again, which creates it", key)}
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %q on the managed cluster: %w", key, err)
 	}
 	hub, err := kubeconfig.ParseBootstrap(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
-		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w", registration.SecretKeyKubeconfig, key, err)
+		return nil, fmt.Errorf("the key %q of Secret %q on the managed cluster is refused: %w",
+			registration.SecretKeyKubeconfig, key, err)
 	}
 	return hub, nil
 }
@@ -99,19 +103,21 @@ func (a *Agent) readBootstrap(ctx context.Context) (*kubeconfig.Hub, error) {
 // readSecret returns the agent's Secret.
 func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
 	key := client.ObjectKey{Namespace: a.opts.Namespace, Name: ocm.HubKubeconfigSecret}
-	secret := &credentialSecret{Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
-		local: a.opts.Local, driver: a.opts.Driver, cluster: a.opts.Cluster}
+	secret := &credentialSecret{
+		Secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+		local:  a.opts.Local, driver: a.opts.Driver, cluster: a.opts.Cluster}
 	if err := secret.read(ctx); err != nil {
 		return nil, err
 	}
 	if name, ok := secret.Data[ocm.SecretKeyClusterName]; ok && string(name) != a.opts.Cluster {
-		return nil, fmt.Errorf("the Secret %q belongs to cluster %.100q, not %q: delete it to join under the new name", key, name, a.opts.Cluster)
+		return nil, fmt.Errorf("the Secret %q belongs to cluster %.100q, not %q: delete it to join under the new name", key,
+			name, a.opts.Cluster)
 	}
 	return secret, nil
 }
 
-// ensureNames adds the names to the Secret and reports whether it has changed. The agent's name is drawn once: the hub compares renewals
-// with it.
+// ensureNames adds the names to the Secret and reports whether it has changed.
+// The agent's name is drawn once: the hub compares renewals with it.
 func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	data := maps.Clone(secret.Data)
 	if data == nil {
@@ -126,8 +132,9 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	return secret.replaceData(data)
 }
 
-// connect picks the stored credential if the hub takes it, else the bootstrap credential. It returns nil if the hub knows the credential
-// but does not let it in, as before acceptance and after denial: then it is kept.
+// connect picks the stored credential if the hub takes it, else the bootstrap
+// credential. It returns nil if the hub knows the credential but does not let
+// it in, as before acceptance and after denial: then it is kept.
 func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret) (*agentConn, error) {
 	config, stored, err := secret.open(ctx, hub)
 	if err == nil {
@@ -135,7 +142,8 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 		switch {
 		case err == nil:
 			conn.own = true
-			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[ocm.SecretKeyAgentName]), made: maps.Clone(stored)})
+			a.sessions.set(&hubSession{config: config, hub: hub, agent: string(secret.Data[ocm.SecretKeyAgentName]),
+				made: maps.Clone(stored)})
 			return conn, a.introduce(ctx, hub, conn)
 		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
 			return nil, a.explain(hub, err) // the add-ons try for themselves
@@ -143,12 +151,15 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 		switch {
 		case apierrors.IsForbidden(err) && !secret.isForeign():
 			a.sessions.set(nil)
-			a.event(corev1.EventTypeNormal, "WaitingForAcceptance", fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with %s; "+
-				"if it was deleted there, run %s", hub.Cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster), advice.Join()))
+			a.event(corev1.EventTypeNormal, "WaitingForAcceptance",
+				fmt.Sprintf("the hub at %q does not let cluster %q in: accept it there with %s; "+
+					"if it was deleted there, run %s", hub.Cluster.Server, a.opts.Cluster, advice.Accept(a.opts.Cluster),
+					advice.Join()))
 			return nil, nil //nolint:nilerr // the agent waits
 		case apierrors.IsUnauthorized(err):
-			a.event(corev1.EventTypeWarning, ReasonOwnCredentialRefused, fmt.Sprintf("the hub at %q refuses the agent's own credential%s: the agent asks for "+
-				"another with its bootstrap credential", hub.Cluster.Server, validity(config.CertData)))
+			a.event(corev1.EventTypeWarning, ReasonOwnCredentialRefused,
+				fmt.Sprintf("the hub at %q refuses the agent's own credential%s: the agent asks for "+
+					"another with its bootstrap credential", hub.Cluster.Server, validity(config.CertData)))
 			// The driver gets another one.
 			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
 				return key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
@@ -157,14 +168,16 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 	}
 	a.sessions.set(nil)
 	if hub.User == nil {
-		return nil, &hubError{ReasonCredentialRefused, fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: "+
-			"join again with a bootstrap credential", hub.Cluster.Server, a.opts.BootstrapSecret)}
+		return nil, &hubError{ReasonCredentialRefused,
+			fmt.Errorf("the agent has no credential that the hub at %q takes, and Secret %q holds no user: "+
+				"join again with a bootstrap credential", hub.Cluster.Server, a.opts.BootstrapSecret)}
 	}
 	composed, err := hub.Compose(*hub.User)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := a.open(ctx, &a.bootstrap, hub.Config(*hub.User), map[string][]byte{registration.SecretKeyKubeconfig: composed})
+	conn, err := a.open(ctx, &a.bootstrap, hub.Config(*hub.User),
+		map[string][]byte{registration.SecretKeyKubeconfig: composed})
 	if err != nil {
 		return nil, a.explain(hub, err)
 	}
@@ -172,8 +185,10 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 	return conn, a.introduce(ctx, hub, conn)
 }
 
-// open reads the ManagedCluster, and creates it if there is none. The client is made anew only if what it is made of has changed.
-func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, of map[string][]byte) (*agentConn, error) {
+// open reads the ManagedCluster, and creates it if there is none. The client is
+// made anew only if what it is made of has changed.
+func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config,
+	of map[string][]byte) (*agentConn, error) {
 	if c.Client == nil || !maps.EqualFunc(c.made, of, bytes.Equal) {
 		made, err := a.opts.NewHubClient(config)
 		if err != nil {
@@ -191,7 +206,8 @@ func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config, o
 	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
 }
 
-// validity names the time of a certificate, because a clock that is wrong is the usual cause of a refusal.
+// validity names the time of a certificate, because a clock that is wrong is
+// the usual cause of a refusal.
 func validity(certificate []byte) string {
 	block, _ := pem.Decode(certificate)
 	if block == nil {
@@ -201,7 +217,8 @@ func validity(certificate []byte) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf(", a certificate that is valid from %s to %s", parsed.NotBefore.Format(time.RFC3339), parsed.NotAfter.Format(time.RFC3339))
+	return fmt.Sprintf(", a certificate that is valid from %s to %s", parsed.NotBefore.Format(time.RFC3339),
+		parsed.NotAfter.Format(time.RFC3339))
 }
 
 func (a *Agent) annotations() map[string]string {
@@ -211,7 +228,8 @@ func (a *Agent) annotations() map[string]string {
 	return nil
 }
 
-// introduce sets the driver's annotations on a ManagedCluster that was created beforehand.
+// introduce sets the driver's annotations on a ManagedCluster that was created
+// beforehand.
 func (a *Agent) introduce(ctx context.Context, hub *kubeconfig.Hub, conn *agentConn) error {
 	base, changed := conn.cluster.DeepCopy(), false
 	for key, value := range a.annotations() {
@@ -225,8 +243,9 @@ func (a *Agent) introduce(ctx context.Context, hub *kubeconfig.Hub, conn *agentC
 	}
 	err := conn.Patch(ctx, conn.cluster, client.MergeFrom(base))
 	if apierrors.IsForbidden(err) {
-		a.event(corev1.EventTypeWarning, "AnnotationsMissing", fmt.Sprintf("ManagedCluster %q lacks annotations %q, and the agent may not set them: set them on the hub at %q",
-			a.opts.Cluster, a.annotations(), hub.Cluster.Server))
+		a.event(corev1.EventTypeWarning, "AnnotationsMissing",
+			fmt.Sprintf("ManagedCluster %q lacks annotations %q, and the agent may not set them: set them on the hub at %q",
+				a.opts.Cluster, a.annotations(), hub.Cluster.Server))
 		conn.cluster = base
 		return nil
 	}
@@ -249,7 +268,8 @@ func reasonOf(err error) string {
 	return ReasonFailed
 }
 
-// isStatus reports whether an API server has answered. A webhook may refuse without a reason.
+// isStatus reports whether an API server has answered. A webhook may refuse
+// without a reason.
 func isStatus(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
@@ -268,10 +288,12 @@ func (a *Agent) explain(hub *kubeconfig.Hub, err error) error {
 		reason = ReasonCredentialRefused
 		remedy = fmt.Sprintf("it refuses the bootstrap credential of Secret %q, join again with a new one", secret)
 	case apierrors.IsForbidden(err):
-		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there", a.opts.Cluster, ocm.BootstrapRole)
+		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there",
+			a.opts.Cluster, ocm.BootstrapRole)
 	case !isStatus(err): // not the hub's answer
 		reason = ReasonHubUnreachable
-		remedy = fmt.Sprintf("check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
+		remedy = fmt.Sprintf(
+			"check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)
 	default:
 		remedy = "the agent tries again"
 	}

@@ -29,8 +29,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// sharedToken is a driver that a project could write: agent and hub derive a token from a nonce that the agent has drawn. It stores the
-// nonce before it asks with it.
+// sharedToken is a driver that a project could write: agent and hub derive a
+// token from a nonce that the agent has drawn. It stores the nonce before it
+// asks with it.
 type sharedToken struct {
 	name        string                    // "" means shared-token
 	issue       func(nonce string) string // what the hub takes
@@ -52,7 +53,8 @@ func (d *sharedToken) Annotations() map[string]string { return d.annotations }
 
 func (d *sharedToken) Next(_ context.Context, in registration.Input) (registration.Step, error) {
 	d.in = in
-	ready := &metav1.Condition{Type: "TokenReady", Status: metav1.ConditionTrue, Reason: "TokenIssued", Message: "the token is stored"}
+	ready := &metav1.Condition{Type: "TokenReady", Status: metav1.ConditionTrue, Reason: "TokenIssued",
+		Message: "the token is stored"}
 	token := in.Stored["shared"]
 	switch nonce := string(in.State["nonce"]); {
 	case d.err != nil:
@@ -64,8 +66,9 @@ func (d *sharedToken) Next(_ context.Context, in registration.Input) (registrati
 		return registration.Step{State: map[string][]byte{"nonce": []byte(fmt.Sprintf("%s-%d", in.Agent, len(d.asked)))}}, nil
 	case !meta.IsStatusConditionTrue(in.Conditions, ocm.ConditionHubAccepted):
 		d.asked[nonce] = true
-		return registration.Step{State: in.State, At: d.at, Condition: &metav1.Condition{Type: "TokenReady", Status: metav1.ConditionFalse,
-			Reason: "NotAccepted", Message: "the cluster is not accepted"}}, nil
+		return registration.Step{State: in.State, At: d.at,
+			Condition: &metav1.Condition{Type: "TokenReady", Status: metav1.ConditionFalse,
+				Reason: "NotAccepted", Message: "the cluster is not accepted"}}, nil
 	default:
 		d.asked[nonce] = true
 		token = []byte(d.issue(nonce))
@@ -147,7 +150,8 @@ func (w *agentEnvironment) observe(where string, c client.WithWatch, token strin
 		return fault(n)
 	}
 	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
 			if err := w.answer(token); err != nil {
 				return err
 			}
@@ -159,16 +163,19 @@ func (w *agentEnvironment) observe(where string, c client.WithWatch, token strin
 		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
 			return write("update", obj, func() error { return c.Update(ctx, obj, opts...) })
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
+			opts ...client.PatchOption) error {
 			return write("patch", obj, func() error { return c.Patch(ctx, obj, patch, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return write("patch "+sub, obj, func() error { return c.SubResource(sub).Patch(ctx, obj, patch, opts...) })
 		},
 	})
 }
 
-// answer is the hub's to a token: the bootstrap token and those that the driver has issued are good.
+// answer is the hub's to a token: the bootstrap token and those that the driver
+// has issued are good.
 func (w *agentEnvironment) answer(token string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +191,8 @@ func (w *agentEnvironment) answer(token string) error {
 func unauthorized() error { return apierrors.NewUnauthorized("Unauthorized") }
 
 func forbidden() error {
-	return apierrors.NewForbidden(schema.GroupResource{Group: ocm.GroupVersion.Group, Resource: "managedclusters"}, "cluster1", errors.New("no RBAC"))
+	return apierrors.NewForbidden(schema.GroupResource{Group: ocm.GroupVersion.Group, Resource: "managedclusters"},
+		"cluster1", errors.New("no RBAC"))
 }
 
 // restart makes a new agent, as a new process would.
@@ -225,7 +233,8 @@ func (w *agentEnvironment) accept(status metav1.ConditionStatus) {
 	cluster := w.cluster()
 	cluster.Spec.HubAcceptsClient = status == metav1.ConditionTrue
 	regtest.Must(w.t, w.hub.Update(w.t.Context(), cluster))
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: ocm.ReasonHubAccepted})
+	meta.SetStatusCondition(&cluster.Status.Conditions,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: ocm.ReasonHubAccepted})
 	regtest.Must(w.t, w.hub.Status().Update(w.t.Context(), cluster))
 }
 

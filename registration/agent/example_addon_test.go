@@ -38,8 +38,8 @@ func ExampleNewAddOns() {
 	}
 }
 
-// registerAddOns lets an agent register the add-ons of its cluster, by the auth type that a flag of the program names. It uses the agent's
-// manager.
+// registerAddOns lets an agent register the add-ons of its cluster, by the auth
+// type that a flag of the program names. It uses the agent's manager.
 func registerAddOns(mgr ctrl.Manager, joined *agent.Agent, authType string) error {
 	tokens, err := token.New(token.Options{})
 	if err != nil {
@@ -57,7 +57,8 @@ func registerAddOns(mgr ctrl.Manager, joined *agent.Agent, authType string) erro
 	return addOns.SetupWithManager(mgr, 8)
 }
 
-// serveAddOns lets a hub serve both drivers. The scheme of the manager has ocm.AddToScheme and addon.AddToScheme.
+// serveAddOns lets a hub serve both drivers. The scheme of the manager has
+// ocm.AddToScheme and addon.AddToScheme.
 func serveAddOns(mgr ctrl.Manager) error {
 	tokens, err := token.NewHub(token.HubOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	if err != nil {
@@ -70,8 +71,10 @@ func serveAddOns(mgr ctrl.Manager) error {
 	return errors.Join(tokens.SetupWithManager(mgr, 8), approver.SetupWithManager(mgr))
 }
 
-// registerSearch is the part of an add-on's own controller on the hub. It asks for a credential, and binds a role to the users that
-// both drivers may give the add-on. It derives them from names: an agent may write any user into the status.
+// registerSearch is the part of an add-on's own controller on the hub. It asks
+// for a credential, and binds a role to the users that both drivers may give
+// the add-on. It derives them from names: an agent may write any user into the
+// status.
 func registerSearch(ctx context.Context, hub client.Client, addOn *addon.ManagedClusterAddOn) error {
 	err := addon.PatchStatus(ctx, hub, addOn, func(s *addon.Status) bool {
 		if len(s.Items) > 0 {
@@ -88,8 +91,10 @@ func registerSearch(ctx context.Context, hub client.Client, addOn *addon.Managed
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: "search"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "search"},
 		Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.ServiceAccountKind, Namespace: cluster, Name: registration.AddOnServiceAccounts(cluster, addOn.Name)[0]},
-			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.AddOnSubject(cluster, addOn.Name, "").Groups[0]},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: cluster,
+				Name: registration.AddOnServiceAccounts(cluster, addOn.Name)[0]},
+			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+				Name: registration.AddOnSubject(cluster, addOn.Name, "").Groups[0]},
 		},
 	}
 	// A certificate outlives its add-on. Without the binding it has no rights.
@@ -99,12 +104,17 @@ func registerSearch(ctx context.Context, hub client.Client, addOn *addon.Managed
 	return client.IgnoreAlreadyExists(hub.Create(ctx, binding))
 }
 
-// signSearch approves and signs a request for the signer example.com/search. The certificate takes nothing but the key from the request.
-func signSearch(ctx context.Context, hub client.Client, ca *x509.Certificate, key crypto.Signer, csr *certificatesv1.CertificateSigningRequest) error {
+// signSearch approves and signs a request for the signer example.com/search.
+// The certificate takes nothing but the key from the request.
+func signSearch(ctx context.Context, hub client.Client, ca *x509.Certificate, key crypto.Signer,
+	csr *certificatesv1.CertificateSigningRequest) error {
 	is := func(t certificatesv1.RequestConditionType) bool {
-		return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == t })
+		return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type == t
+		})
 	}
-	if csr.Spec.SignerName != "example.com/search" || len(csr.Status.Certificate) > 0 || is(certificatesv1.CertificateDenied) {
+	if csr.Spec.SignerName != "example.com/search" || len(csr.Status.Certificate) > 0 ||
+		is(certificatesv1.CertificateDenied) {
 		return nil
 	}
 	cluster := csr.Labels[ocm.ClusterNameLabel]
@@ -117,7 +127,8 @@ func signSearch(ctx context.Context, hub client.Client, ca *x509.Certificate, ke
 	}
 	if !is(certificatesv1.CertificateApproved) { // else the last try failed after the approval
 		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Search", Message: "the agent of the cluster asks"})
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Search",
+			Message: "the agent of the cluster asks"})
 		if err := hub.SubResource("approval").Update(ctx, csr); err != nil {
 			return err
 		}
@@ -126,10 +137,15 @@ func signSearch(ctx context.Context, hub client.Client, ca *x509.Certificate, ke
 	return hub.Status().Update(ctx, csr)
 }
 
-// checkSearch checks that the agent of an accepted cluster asks for the add-on search. The group of the requester proves the cluster. The
-// agent asks for whatever signer an item of an add-on names, so another add-on may name this signer too.
-func checkSearch(ctx context.Context, hub client.Client, cluster string, csr *certificatesv1.CertificateSigningRequest) error {
-	isAgent := slices.ContainsFunc(registration.ClusterGroups(cluster), func(group string) bool { return slices.Contains(csr.Spec.Groups, group) })
+// checkSearch checks that the agent of an accepted cluster asks for the add-on
+// search. The group of the requester proves the cluster. The agent asks for
+// whatever signer an item of an add-on names, so another add-on may name this
+// signer too.
+func checkSearch(ctx context.Context, hub client.Client, cluster string,
+	csr *certificatesv1.CertificateSigningRequest) error {
+	isAgent := slices.ContainsFunc(registration.ClusterGroups(cluster), func(group string) bool {
+		return slices.Contains(csr.Spec.Groups, group)
+	})
 	if !isAgent || cluster == "" || csr.Labels[addon.NameLabel] != "search" {
 		return errors.New("it is not one of the cluster's agent for the add-on search")
 	}
@@ -166,8 +182,10 @@ func issueSearch(cluster string, requestPEM []byte, ca *x509.Certificate, key cr
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "search:" + cluster},
-		NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().Add(30 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, request.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader,
+		&x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "search:" + cluster},
+			NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().Add(30 * 24 * time.Hour),
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca,
+		request.PublicKey, key)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }

@@ -35,7 +35,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// agentKube is a cluster whose agent uses the driver of another project. The test plays the hub's controller.
+// agentKube is a cluster whose agent uses the driver of another project. The
+// test plays the hub's controller.
 type agentKube struct{ *regtest.Member }
 
 func newAgentKube(t *testing.T, cluster string) *agentKube {
@@ -61,7 +62,8 @@ func (k *agentKube) create(obj client.Object) {
 	}
 }
 
-// account creates the ServiceAccount that the driver uses on the hub, with its namespace.
+// account creates the ServiceAccount that the driver uses on the hub, with its
+// namespace.
 func (k *agentKube) account() {
 	k.T.Helper()
 	k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: k.Name}})
@@ -81,9 +83,12 @@ func (k *agentKube) accept() {
 	name := registration.ClusterRoleName(k.Name)
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: k.Name, Name: "agent"}}
 	k.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-		rule(ocm.GroupVersion.Group, "managedclusters", "get", "patch"), rule(ocm.GroupVersion.Group, "managedclusters/status", "patch"),
-		// A ServiceAccount is not in the cluster's group, by which the policies know the cluster itself.
-		{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"}, ResourceNames: []string{k.Name}}}})
+		rule(ocm.GroupVersion.Group, "managedclusters", "get", "patch"),
+		rule(ocm.GroupVersion.Group, "managedclusters/status", "patch"),
+		// A ServiceAccount is not in the cluster's group, by which the policies
+		// know the cluster itself.
+		{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"},
+			Verbs: []string{"update"}, ResourceNames: []string{k.Name}}}})
 	k.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
 	k.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "agent"},
@@ -96,7 +101,8 @@ func (k *agentKube) accept() {
 	cluster.Spec.HubAcceptsClient, cluster.Spec.LeaseDurationSeconds = true, 1
 	regtest.Must(k.T, k.Admin.Patch(k.T.Context(), cluster, client.MergeFrom(base)))
 	base = cluster.DeepCopy()
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
+	meta.SetStatusCondition(&cluster.Status.Conditions,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
 	regtest.Must(k.T, k.Admin.Status().Patch(k.T.Context(), cluster, client.MergeFrom(base)))
 }
 
@@ -116,7 +122,8 @@ func (k *agentKube) bind(bound bool) {
 // renewed returns when the Lease was last renewed.
 func (k *agentKube) renewed() time.Time {
 	lease := &coordinationv1.Lease{}
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: k.Name, Name: ocm.LeaseName}, lease); err != nil || lease.Spec.RenewTime == nil {
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: k.Name, Name: ocm.LeaseName}, lease); err != nil ||
+		lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}
 	return lease.Spec.RenewTime.Time
@@ -137,7 +144,9 @@ func (k *agentKube) event(reason string) bool {
 func (k *agentKube) process(recorder events.EventRecorder) {
 	k.T.Helper()
 	environment, config := *k.Environment, k.Config() // the agent's goroutine reads no T that a Step changes
-	driver := &sharedToken{asked: map[string]bool{}, issue: func(string) string { return environment.Token(environment.Admin, k.Name, "agent") }}
+	driver := &sharedToken{asked: map[string]bool{}, issue: func(string) string {
+		return environment.Token(environment.Admin, k.Name, "agent")
+	}}
 	k.Start(agent.Options{Driver: driver, Recorder: recorder, Version: func(context.Context) (string, error) {
 		d, err := discovery.NewDiscoveryClientForConfig(config)
 		if err != nil {
@@ -157,26 +166,35 @@ func (k *agentKube) run() (stop func()) {
 	return k.Run(func(mgr ctrl.Manager) { k.process(mgr.GetEventRecorder("registration-agent")) })
 }
 
-// An agent with the RBAC of AgentRBAC joins a hub with the RBAC of BootstrapRBAC, with the driver of another project.
+// An agent with the RBAC of AgentRBAC joins a hub with the RBAC of
+// BootstrapRBAC, with the driver of another project.
 func TestAgentOnTwoAPIServers(t *testing.T) {
 	k := newAgentKube(t, "cluster1")
-	// The policy of HubRBAC refuses bootstrap users too, and would hide that of BootstrapRBAC. The next test installs it again.
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "acceptance.open-cluster-management.io"}}
+	// The policy of HubRBAC refuses bootstrap users too, and would hide that of
+	// BootstrapRBAC. The next test installs it again.
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "acceptance.open-cluster-management.io"}}
 	regtest.Must(t, k.Admin.Delete(t.Context(), policy))
 	regtest.Must(t,
-		k.Local.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: agent.DefaultBootstrapSecret}}))
+		k.Local.Delete(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: agent.DefaultBootstrapSecret}}))
 	stop := k.run()
-	regtest.Eventually(k.T, "there is an Event about the missing bootstrap Secret", func() bool { return k.event(agent.ReasonCredentialRefused) })
+	regtest.Eventually(k.T, "there is an Event about the missing bootstrap Secret", func() bool {
+		return k.event(agent.ReasonCredentialRefused)
+	})
 	k.WriteBootstrap(k.Hub.Config().Host, k.Hub.Config().CAData)
 	regtest.Eventually(k.T, "the agent creates a ManagedCluster", func() bool { return k.Cluster(k.Name).Name != "" })
-	regtest.Eventually(k.T, "there is an Event about the driver's condition", func() bool { return k.event("NotAccepted") })
+	regtest.Eventually(k.T, "there is an Event about the driver's condition", func() bool {
+		return k.event("NotAccepted")
+	})
 	k.tryBootstrapRights(false)
 
 	start := time.Now()
 	k.accept()
 	regtest.Eventually(k.T, "the cluster joins", func() bool {
 		status := k.Cluster(k.Name).Status
-		return meta.IsStatusConditionTrue(status.Conditions, ocm.ConditionJoined) && meta.IsStatusConditionTrue(status.Conditions, ocm.ConditionAvailable) &&
+		return meta.IsStatusConditionTrue(status.Conditions, ocm.ConditionJoined) &&
+			meta.IsStatusConditionTrue(status.Conditions, ocm.ConditionAvailable) &&
 			strings.HasPrefix(status.Version.Kubernetes, "v1.") && !k.renewed().IsZero()
 	})
 	t.Logf("joined %s after acceptance", time.Since(start).Round(time.Millisecond))
@@ -185,7 +203,9 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 	k.Step("access taken away and given back", func(t *testing.T) {
 		before := k.Secret().ResourceVersion
 		k.bind(false)
-		regtest.Eventually(k.T, "there is an Event about the lost access", func() bool { return k.event("WaitingForAcceptance") })
+		regtest.Eventually(k.T, "there is an Event about the lost access", func() bool {
+			return k.event("WaitingForAcceptance")
+		})
 		k.bind(true)
 		since := time.Now()
 		regtest.Eventually(k.T, "the Lease is renewed", func() bool { return k.renewed().After(since) })
@@ -202,7 +222,8 @@ func TestAgentOnTwoAPIServers(t *testing.T) {
 			}
 		}
 		delete(used, "list") // only with API servers that do not stream lists
-		if got, want := slices.Sorted(maps.Keys(used)), []string{"create", "get", "update", "watch"}; !slices.Equal(got, want) {
+		if got, want := slices.Sorted(maps.Keys(used)),
+			[]string{"create", "get", "update", "watch"}; !slices.Equal(got, want) {
 			t.Errorf("the agent used the verbs %q, its Role has %q and list", got, want)
 		}
 	})
@@ -224,7 +245,8 @@ func (k *agentKube) revoke(t *testing.T, stop func()) {
 		return apierrors.IsUnauthorized(k.as(old).Get(t.Context(), client.ObjectKey{Name: k.Name}, &ocm.ManagedCluster{}))
 	})
 	k.process(&regtest.Recorder{})
-	if result, err := k.Agent.Reconcile(t.Context(), reconcile.Request{}); err != nil || result.RequeueAfter != time.Second {
+	if result, err := k.Agent.Reconcile(t.Context(), reconcile.Request{}); err != nil ||
+		result.RequeueAfter != time.Second {
 		t.Errorf("back after %s, %v", result.RequeueAfter, err)
 	}
 	if got := string(k.Secret().Data["shared"]); got == old || got == "" {
@@ -232,8 +254,9 @@ func (k *agentKube) revoke(t *testing.T, stop func()) {
 	}
 }
 
-// tryBootstrapRights tries what bootstrap users may do to a cluster, which is to set annotations until it is accepted. One of them is in a
-// group that an administrator has bound.
+// tryBootstrapRights tries what bootstrap users may do to a cluster, which is
+// to set annotations until it is accepted. One of them is in a group that an
+// administrator has bound.
 func (k *agentKube) tryBootstrapRights(accepted bool) {
 	k.T.Helper()
 	k.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-mine"},
@@ -254,14 +277,17 @@ func (k *agentKube) tryCreate(user client.Client) {
 		"owner":     {OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "a", UID: "b"}}},
 	} {
 		m.Name = "new"
-		if err := user.Create(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: m}, client.DryRunAll); !apierrors.IsInvalid(err) {
+		if err := user.Create(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: m},
+			client.DryRunAll); !apierrors.IsInvalid(err) {
 			k.T.Errorf("a bootstrap user creates a cluster with a %s: %v", what, err)
 		}
 	}
-	k.create(&unstructured.Unstructured{Object: map[string]any{"apiVersion": ocm.GroupVersion.String(), "kind": "ManagedCluster",
+	k.create(&unstructured.Unstructured{Object: map[string]any{"apiVersion": ocm.GroupVersion.String(),
+		"kind":     "ManagedCluster",
 		"metadata": map[string]any{"name": "bare"}}})
 	annotate := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
-	if err := user.Patch(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}, annotate); err != nil {
+	if err := user.Patch(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "bare"}},
+		annotate); err != nil {
 		k.T.Errorf("a bootstrap user annotates a cluster without a spec: %v", err)
 	}
 }
@@ -269,13 +295,15 @@ func (k *agentKube) tryCreate(user client.Client) {
 func (k *agentKube) tryRights(user client.Client, accepted bool) {
 	k.T.Helper()
 	patch := func(body string) error {
-		return user.Patch(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}, client.RawPatch("application/merge-patch+json", []byte(body)))
+		return user.Patch(k.T.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: k.Name}},
+			client.RawPatch("application/merge-patch+json", []byte(body)))
 	}
 	// The policies take a moment to come and go.
 	try := 0
 	regtest.Eventually(k.T, "a bootstrap user may set neither a label nor a finalizer", func() bool {
 		try++
-		return apierrors.IsInvalid(patch(fmt.Sprintf(`{"metadata":{"labels":{"a":"%d"}}}`, try))) && apierrors.IsInvalid(patch(`{"metadata":{"finalizers":["example.com/a"]}}`))
+		return apierrors.IsInvalid(patch(fmt.Sprintf(`{"metadata":{"labels":{"a":"%d"}}}`, try))) &&
+			apierrors.IsInvalid(patch(`{"metadata":{"finalizers":["example.com/a"]}}`))
 	})
 	for what, body := range map[string]string{
 		"accept or deny": fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, !accepted),
@@ -295,7 +323,8 @@ func (k *agentKube) tryRights(user client.Client, accepted bool) {
 	}
 }
 
-// setLease changes the duration that the hub asks for, and waits until the agent's Lease has it.
+// setLease changes the duration that the hub asks for, and waits until the
+// agent's Lease has it.
 func (k *agentKube) setLease(seconds int32) {
 	k.T.Helper()
 	cluster := k.Cluster(k.Name)
@@ -320,7 +349,8 @@ func (k *agentKube) watches() (codes []int) {
 	return codes
 }
 
-// A hub of Open Cluster Management lets the agent watch its ManagedCluster, by name. Ours does not.
+// A hub of Open Cluster Management lets the agent watch its ManagedCluster, by
+// name. Ours does not.
 func TestAgentWatchesItsManagedCluster(t *testing.T) {
 	k := newAgentKube(t, "cluster2")
 	k.run()
@@ -330,7 +360,10 @@ func TestAgentWatchesItsManagedCluster(t *testing.T) {
 		regtest.Eventually(k.T, "the agent asks for a watch", func() bool { return len(k.watches()) > 0 })
 		since := k.renewed()
 		regtest.Eventually(k.T, "the Lease is renewed", func() bool { return k.renewed().Sub(since) > 3*time.Second })
-		if got := k.watches(); len(got) > 2 || slices.ContainsFunc(got, func(code int) bool { return code != http.StatusForbidden }) { // a watch and a list
+		// a watch and a list
+		if got := k.watches(); len(got) > 2 || slices.ContainsFunc(got, func(code int) bool {
+			return code != http.StatusForbidden
+		}) {
 			t.Errorf("answers %d", got)
 		}
 		if k.event("RegistrationFailed") {
@@ -340,12 +373,15 @@ func TestAgentWatchesItsManagedCluster(t *testing.T) {
 	k.Step("changes are seen at once", func(t *testing.T) {
 		k.setLease(3600)
 		named := metav1.ObjectMeta{Name: "watch-" + k.Name}
-		k.create(&rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{ocm.GroupVersion.Group},
-			Resources: []string{"managedclusters"}, ResourceNames: []string{k.Name}, Verbs: []string{"list", "watch"}}}})
-		k.create(&rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: k.Name, Name: "agent"}},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: named.Name}})
-		k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: k.there(), ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "watch", Group: ocm.GroupVersion.Group, Resource: "managedclusters", Name: k.Name}})
+		k.create(&rbacv1.ClusterRole{ObjectMeta: named,
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{ocm.GroupVersion.Group},
+				Resources: []string{"managedclusters"}, ResourceNames: []string{k.Name}, Verbs: []string{"list", "watch"}}}})
+		k.create(&rbacv1.ClusterRoleBinding{ObjectMeta: named,
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: k.Name, Name: "agent"}},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: named.Name}})
+		k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: k.there(),
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "watch", Group: ocm.GroupVersion.Group, Resource: "managedclusters", Name: k.Name}})
 		if err := k.Local.Delete(t.Context(), k.Secret()); err != nil { // another credential
 			t.Fatal(err)
 		}
@@ -371,7 +407,8 @@ func TestAgentWatchesItsManagedCluster(t *testing.T) {
 		for i := range 100 {
 			cluster := k.Cluster(k.Name)
 			base := cluster.DeepCopy()
-			meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: "Test", Status: metav1.ConditionTrue, Reason: "Test", Message: fmt.Sprint(i)})
+			meta.SetStatusCondition(&cluster.Status.Conditions,
+				metav1.Condition{Type: "Test", Status: metav1.ConditionTrue, Reason: "Test", Message: fmt.Sprint(i)})
 			regtest.Must(t, k.Admin.Status().Patch(t.Context(), cluster, client.MergeFrom(base)))
 		}
 		k.setLease(300)

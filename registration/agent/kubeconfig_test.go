@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Another name of a context is no reason for another credential: Open Cluster Management's agent takes it for one.
+// Another name of a context is no reason for another credential: Open Cluster
+// Management's agent takes it for one.
 func TestAgentRenamesItsContextAndKeepsItsCredential(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.join()

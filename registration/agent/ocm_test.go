@@ -20,7 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// byOCM returns what the agent of Open Cluster Management reads or writes, for one hub.
+// byOCM returns what the agent of Open Cluster Management reads or writes, for
+// one hub.
 func byOCM(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "kubeconfig", "testdata", name))
@@ -38,22 +39,28 @@ func certificate(t *testing.T) (cert, key []byte) {
 	regtest.Must(t, err)
 	encoded, err := x509.MarshalECPrivateKey(private)
 	regtest.Must(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
-// Both agents write the same bytes for the same bootstrap kubeconfig, so that neither asks for a new certificate when the other one has run.
-// Names of an earlier version of ours are replaced without one too.
+// Both agents write the same bytes for the same bootstrap kubeconfig, so that
+// neither asks for a new certificate when the other one has run. Names of an
+// earlier version of ours are replaced without one too.
 func TestAgentWritesTheBytesOfOCMsAgent(t *testing.T) {
 	for name, stored := range map[string]func(string) string{
-		"as OCM's agent left it":      func(s string) string { return s },
-		"as an earlier agent left it": strings.NewReplacer("hub-of-example", "hub", "default-context", "hub", "default-auth", "agent").Replace,
+		"as OCM's agent left it": func(s string) string { return s },
+		"as an earlier agent left it": strings.NewReplacer("hub-of-example", "hub", "default-context", "hub", "default-auth",
+			"agent").Replace,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentEnvironment(t)
 			cert, key := certificate(t)
-			want := map[string]string{"kubeconfig": byOCM(t, "ocm.yaml"), "cluster-name": "cluster1", "agent-name": "agent-of-ocm"}
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: ocm.HubKubeconfigSecret}, Data: map[string][]byte{
-				"kubeconfig": []byte(stored(want["kubeconfig"])), "cluster-name": []byte("cluster1"), "agent-name": []byte(want["agent-name"]), "tls.crt": cert, "tls.key": key}}
+			want := map[string]string{"kubeconfig": byOCM(t, "ocm.yaml"), "cluster-name": "cluster1",
+				"agent-name": "agent-of-ocm"}
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: ocm.HubKubeconfigSecret},
+				Data: map[string][]byte{
+					"kubeconfig": []byte(stored(want["kubeconfig"])), "cluster-name": []byte("cluster1"),
+					"agent-name": []byte(want["agent-name"]), "tls.crt": cert, "tls.key": key}}
 			regtest.Must(t, w.local.Create(t.Context(), secret))
 			regtest.Must(t, w.hub.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}))
 			w.accept(metav1.ConditionTrue)

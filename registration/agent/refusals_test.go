@@ -28,7 +28,8 @@ func TestAgentNamesAHubThatIsUnreachable(t *testing.T) {
 	w.writeBootstrap(bootstrapKubeconfig(address))
 	w.restart()
 	_, err = w.reconcile()
-	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
+	if err == nil || !strings.Contains(err.Error(), address) ||
+		!strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
 		!strings.Contains(err.Error(), "check that the network") || strings.Contains(err.Error(), bootstrapToken) {
 		t.Errorf("got %v", err)
 	}
@@ -47,7 +48,8 @@ func TestAgentExplainsTheHubsRefusal(t *testing.T) {
 	}{
 		"bootstrap credential expired":  {unauthorized(), "join again with a new one"},
 		"bootstrap user without rights": {forbidden(), `ClusterRole "open-cluster-management:hub:bootstrap"`},
-		"hub without the CRD":           {&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
+		"hub without the CRD": {
+			&meta.NoKindMatchError{GroupKind: ocm.GroupVersion.WithKind("ManagedCluster").GroupKind()}, "prepare it as a hub"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentEnvironment(t)
@@ -98,7 +100,8 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 			w := newAgentEnvironment(t)
 			w.writeBootstrap(row.kubeconfig)
 			_, err := w.reconcile()
-			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
+			if err == nil || !strings.Contains(err.Error(), row.want) ||
+				!strings.Contains(err.Error(), agentNamespace+"/bootstrap-hub-kubeconfig") ||
 				strings.Contains(err.Error(), bootstrapToken) {
 				t.Errorf("got %v, want %q", err, row.want)
 			}
@@ -111,7 +114,8 @@ func TestAgentRefusesABootstrapKubeconfig(t *testing.T) {
 		w := newAgentEnvironment(t)
 		w.opts.BootstrapSecret = "other"
 		w.restart()
-		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") || !strings.Contains(err.Error(), "join again") {
+		if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), agentNamespace+"/other") ||
+			!strings.Contains(err.Error(), "join again") {
 			t.Errorf("got %v", err)
 		}
 		if got := w.seen(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+agent.ReasonCredentialRefused) {
@@ -126,20 +130,28 @@ func TestAgentRefusesACredentialThatItCouldNotUse(t *testing.T) {
 		step registration.Step
 		want string
 	}{
-		"no user":           {registration.Step{Credential: &registration.Credential{}}, "no user"},
-		"program":           {registration.Step{Credential: &registration.Credential{User: execUser}}, `"aws"`},
-		"file elsewhere":    {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "/etc/token"}}}, `"/etc/token"`},
-		"reserved file":     {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"agent-name": nil}}}, `"agent-name"`},
-		"file like state":   {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
-		"file no key":       {registration.Step{Credential: &registration.Credential{User: token, Files: map[string][]byte{"a/b": nil}}}, `"a/b"`},
-		"state is no key":   {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
-		"impersonated user": {registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}}, "impersonates"},
+		"no user": {registration.Step{Credential: &registration.Credential{}}, "no user"},
+		"program": {registration.Step{Credential: &registration.Credential{User: execUser}}, `"aws"`},
+		"file elsewhere": {
+			registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{TokenFile: "/etc/token"}}},
+			`"/etc/token"`},
+		"reserved file": {registration.Step{Credential: &registration.Credential{User: token,
+			Files: map[string][]byte{"agent-name": nil}}}, `"agent-name"`},
+		"file like state": {registration.Step{Credential: &registration.Credential{User: token,
+			Files: map[string][]byte{"state.x": nil}}}, `"state.x"`},
+		"file no key": {registration.Step{Credential: &registration.Credential{User: token,
+			Files: map[string][]byte{"a/b": nil}}}, `"a/b"`},
+		"state is no key": {registration.Step{State: map[string][]byte{"a/b": nil}}, `"a/b"`},
+		"impersonated user": {
+			registration.Step{Credential: &registration.Credential{User: &clientcmdapi.AuthInfo{Token: "a", Impersonate: "b"}}},
+			"impersonates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentEnvironment(t)
 			w.opts.Driver = fixedDriver{"fixed", row.step}
 			w.restart()
-			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), `driver "fixed"`) {
+			if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), row.want) ||
+				!strings.Contains(err.Error(), `driver "fixed"`) {
 				t.Errorf("got %v", err)
 			}
 			if got := slices.Sorted(maps.Keys(w.secret().Data)); !slices.Equal(got, []string{"agent-name", "cluster-name"}) {
@@ -158,15 +170,21 @@ func TestNewRefuses(t *testing.T) {
 		"a dot":                                 {func(o *agent.Options) { o.Cluster = "a.b" }, `"a.b"`},
 		"upper case":                            {func(o *agent.Options) { o.Cluster = "Cluster" }, "DNS label"},
 		`the driver name "" is not a DNS label`: {func(o *agent.Options) { o.Cluster = "" }, "DNS label"},
-		"64 letters":                            {func(o *agent.Options) { o.Cluster = strings.Repeat("a", 64) }, "DNS label"},
-		"kube-system":                           {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
-		"managed-clusters":                      {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
-		"no driver":                             {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
-		"no client":                             {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
-		"driver's name":                         {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
-		"driver without one":                    {func(o *agent.Options) { o.Driver = fixedDriver{} }, `the driver name "" is not a DNS label`},
-		"one Secret":                            {func(o *agent.Options) { o.BootstrapSecret = ocm.HubKubeconfigSecret }, "two names"},
-		"metrics twice":                         {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
+		"64 letters": {func(o *agent.Options) {
+			o.Cluster = strings.Repeat("a", 64)
+		}, "DNS label"},
+		"kube-system":      {func(o *agent.Options) { o.Cluster = "kube-system" }, "reserved"},
+		"managed-clusters": {func(o *agent.Options) { o.Cluster = "managed-clusters" }, "reserved"},
+		"no driver":        {func(o *agent.Options) { o.Driver = nil }, "agent.Options.Driver"},
+		"no client":        {func(o *agent.Options) { o.Local = nil }, "agent.Options.Local"},
+		"driver's name":    {func(o *agent.Options) { o.Driver = fixedDriver{name: "A/b"} }, `"A/b"`},
+		"driver without one": {func(o *agent.Options) {
+			o.Driver = fixedDriver{}
+		}, `the driver name "" is not a DNS label`},
+		"one Secret": {func(o *agent.Options) {
+			o.BootstrapSecret = ocm.HubKubeconfigSecret
+		}, "two names"},
+		"metrics twice": {func(o *agent.Options) { registerTwice(t, o) }, "metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := valid

@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// credentialSecret is the Secret of one registration: what its driver got, and the driver's state.
+// credentialSecret is the Secret of one registration: what its driver got, and
+// the driver's state.
 type credentialSecret struct {
 	*corev1.Secret
 	local   client.Client
@@ -29,7 +30,8 @@ type credentialSecret struct {
 	bare    bool   // holds the files of a credential that is not for the hub's API server, without kubeconfig
 }
 
-// read replaces the Secret by the stored one. It has no resource version if there is none.
+// read replaces the Secret by the stored one. It has no resource version if
+// there is none.
 func (s *credentialSecret) read(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(s.Secret)
 	switch err := s.local.Get(ctx, key, s.Secret); {
@@ -41,7 +43,8 @@ func (s *credentialSecret) read(ctx context.Context) error {
 	return nil
 }
 
-// errSecretChanged says that the Secret has changed since it was read, or that a cache lags behind.
+// errSecretChanged says that the Secret has changed since it was read, or that
+// a cache lags behind.
 var errSecretChanged = errors.New("the Secret has changed")
 
 // write fails with errSecretChanged rather than overwrite a change.
@@ -81,7 +84,8 @@ func (s *credentialSecret) state() map[string][]byte {
 	return state
 }
 
-// store changes the Secret to what the step says, and reports whether that differs.
+// store changes the Secret to what the step says, and reports whether that
+// differs.
 func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (bool, error) {
 	data, err := registration.Pack(s.driver.Name(), s.Data, step)
 	if err != nil || s.bare {
@@ -102,7 +106,8 @@ func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (b
 	return s.replaceData(data), nil
 }
 
-// checkUser accepts what the agent itself can use after a restart, when only the Secret is left.
+// checkUser accepts what the agent itself can use after a restart, when only
+// the Secret is left.
 func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.AuthInfo, error) {
 	if c.User == nil {
 		return clientcmdv1.AuthInfo{}, errors.New("it has no user")
@@ -118,8 +123,9 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 	return user, err
 }
 
-// open returns the configuration of the stored credential, and what the driver may see of the Secret. Another driver's credential stays in
-// use until this one brings its own.
+// open returns the configuration of the stored credential, and what the driver
+// may see of the Secret. Another driver's credential stays in use until this
+// one brings its own.
 func (s *credentialSecret) open(ctx context.Context, hub *kubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
 	full, _ := registration.Unpack(string(s.Data[ocm.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
@@ -133,7 +139,8 @@ func (s *credentialSecret) open(ctx context.Context, hub *kubeconfig.Hub) (*rest
 	return config, stored, err
 }
 
-func (s *credentialSecret) config(ctx context.Context, hub *kubeconfig.Hub, stored map[string][]byte) (*rest.Config, error) {
+func (s *credentialSecret) config(ctx context.Context, hub *kubeconfig.Hub,
+	stored map[string][]byte) (*rest.Config, error) {
 	user, err := storedUser(stored)
 	if err != nil {
 		return nil, err

@@ -27,16 +27,19 @@ func TestAgentMendsItsSecret(t *testing.T) {
 			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "tokenFile: /etc/passwd")
 		},
 		"runs a program": func(d map[string][]byte) {
-			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}")
+			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig,
+				"exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}")
 		},
 		"certificate edited": func(d map[string][]byte) {
 			d["kubeconfig"] = fmt.Appendf(nil, userKubeconfig, "client-certificate-data: YQ==, client-key-data: Yg==")
 		},
-		"state of other drivers": func(d map[string][]byte) { d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b") },
-		"token edited":           func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
-		"token deleted":          func(d map[string][]byte) { delete(d, "shared") },
-		"agent name broken":      func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
-		"everything gone":        func(d map[string][]byte) { clear(d) },
+		"state of other drivers": func(d map[string][]byte) {
+			d["state.shared-token.a"], d["state.other.b"] = []byte("a"), []byte("b")
+		},
+		"token edited":      func(d map[string][]byte) { d["shared"] = []byte("nonsense") },
+		"token deleted":     func(d map[string][]byte) { delete(d, "shared") },
+		"agent name broken": func(d map[string][]byte) { d["agent-name"] = []byte("A:B") },
+		"everything gone":   func(d map[string][]byte) { clear(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newAgentEnvironment(t)
@@ -54,11 +57,13 @@ func TestAgentMendsItsSecret(t *testing.T) {
 			if string(got["agent-name"]) != string(want["agent-name"]) { // the token is made of it
 				want = nil
 			}
-			if len(got["shared"]) == 0 || len(got["kubeconfig"]) == 0 || (want != nil && string(got["kubeconfig"]) != string(want["kubeconfig"])) {
+			if len(got["shared"]) == 0 || len(got["kubeconfig"]) == 0 ||
+				(want != nil && string(got["kubeconfig"]) != string(want["kubeconfig"])) {
 				t.Errorf("the Secret holds %q, want %q", got, want)
 			}
 			keys := []string{"agent-name", "auth-type", "cluster-name", "kubeconfig", "shared"}
-			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) || registration.CheckAgentName(string(got["agent-name"])) != nil {
+			if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, keys) ||
+				registration.CheckAgentName(string(got["agent-name"])) != nil {
 				t.Errorf("keys %q, agent name %q", have, got["agent-name"])
 			}
 			w.writes = nil
@@ -106,7 +111,8 @@ func TestAgentRefusesTheSecretOfAnotherCluster(t *testing.T) {
 	w := newAgentEnvironment(t)
 	w.join()
 	w.edit(func(d map[string][]byte) { d["cluster-name"] = []byte("cluster10") })
-	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `"cluster10"`) || !strings.Contains(err.Error(), "delete it") || len(w.writes) > 0 {
+	if _, err := w.reconcile(); err == nil || !strings.Contains(err.Error(), `"cluster10"`) ||
+		!strings.Contains(err.Error(), "delete it") || len(w.writes) > 0 {
 		t.Errorf("got %v and writes %q", err, w.writes)
 	}
 }

@@ -21,22 +21,26 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// SetupWithManager adds the agent to a manager of the managed cluster. The agent reconciles at the start and whenever one of its two
-// Secrets changes. It watches only their metadata, each by its name, because its RBAC names them too, and its
-// ManagedCluster where the hub allows that.
+// SetupWithManager adds the agent to a manager of the managed cluster. The
+// agent reconciles at the start and whenever one of its two Secrets changes. It
+// watches only their metadata, each by its name, because its RBAC names them
+// too, and its ManagedCluster where the hub allows that.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err
 	}
-	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace, Name: ocm.HubKubeconfigSecret}}
+	request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: a.opts.Namespace,
+		Name: ocm.HubKubeconfigSecret}}
 	c, err := controller.New("registration-agent", mgr, controller.Options{Reconciler: a, SkipNameValidation: new(true),
-		// The priority queue of controller-runtime 0.24 can deadlock when a controller stops.
+		// The priority queue of controller-runtime 0.24 can deadlock when a
+		// controller stops.
 		UsePriorityQueue: new(false),
 		RateLimiter:      workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minWait, maxWait)})
 	if err != nil {
 		return err
 	}
-	enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *metav1.PartialObjectMetadata) []reconcile.Request {
+	enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(context.Context,
+		*metav1.PartialObjectMetadata) []reconcile.Request {
 		return []reconcile.Request{request}
 	})
 	changes := make(chan event.TypedGenericEvent[*metav1.PartialObjectMetadata], 1)
@@ -45,9 +49,10 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		return err
 	}
 	for _, name := range []string{ocm.HubKubeconfigSecret, a.opts.BootstrapSecret} {
-		secrets, err := cache.New(mgr.GetConfig(), cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-			DefaultNamespaces: map[string]cache.Config{a.opts.Namespace: {}}, DefaultTransform: stripMetadata,
-			DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
+		secrets, err := cache.New(mgr.GetConfig(),
+			cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+				DefaultNamespaces: map[string]cache.Config{a.opts.Namespace: {}}, DefaultTransform: stripMetadata,
+				DefaultFieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
 		if err != nil {
 			return err
 		}

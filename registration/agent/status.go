@@ -31,8 +31,9 @@ const (
 	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
 )
 
-// heartbeat reports that the cluster has joined and is alive, and returns when the Lease is due again. The hub may not have made the
-// cluster's RBAC or its Lease yet, or have taken them away: then the cluster has not joined.
+// heartbeat reports that the cluster has joined and is alive, and returns when
+// the Lease is due again. The hub may not have made the cluster's RBAC or its
+// Lease yet, or have taken them away: then the cluster has not joined.
 func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, joined bool, err error) {
 	// The Lease comes first: a condition without it would contradict the hub's.
 	if due, err = a.renewLease(ctx, conn); err == nil {
@@ -45,7 +46,8 @@ func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, 
 	return due, true, nil
 }
 
-// ignoreRefused drops the errors of a hub that has no namespace, Lease or RBAC for the cluster.
+// ignoreRefused drops the errors of a hub that has no namespace, Lease or RBAC
+// for the cluster.
 func ignoreRefused(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -54,8 +56,10 @@ func ignoreRefused(err error) error {
 }
 
 func (a *Agent) report(ctx context.Context, conn *agentConn) error {
-	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: reasonJoined, Message: "the cluster has joined the hub"}
-	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "the cluster is available"}
+	joined := metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: reasonJoined,
+		Message: "the cluster has joined the hub"}
+	available := metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable,
+		Message: "the cluster is available"}
 	var version string
 	if a.opts.Version != nil {
 		var err error
@@ -79,7 +83,8 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 	})
 }
 
-// renewLease writes the Lease, which the hub has created, if its duration has passed or after a failure. It returns when to look again.
+// renewLease writes the Lease, which the hub has created, if its duration has
+// passed or after a failure. It returns when to look again.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds
@@ -91,7 +96,8 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	if err := conn.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
 		return time.Time{}, fmt.Errorf("read the cluster's Lease on the hub: %w", err)
 	}
-	if !a.overdue && lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil && *lease.Spec.LeaseDurationSeconds == seconds {
+	if !a.overdue && lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil &&
+		*lease.Spec.LeaseDurationSeconds == seconds {
 		// A renewal in the future was written with a clock that was wrong.
 		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
 			return look(due, now), nil
@@ -106,7 +112,8 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	return look(now.Add(duration), now), nil
 }
 
-// look returns when to read the ManagedCluster again: it may have a shorter lease duration by then.
+// look returns when to read the ManagedCluster again: it may have a shorter
+// lease duration by then.
 func look(due, now time.Time) time.Time {
 	if latest := now.Add(time.Minute); due.After(latest) {
 		return latest
@@ -114,10 +121,12 @@ func look(due, now time.Time) time.Time {
 	return due
 }
 
-// eventKey is what an Event is about. The add-on is "" for the cluster's own registration.
+// eventKey is what an Event is about. The add-on is "" for the cluster's own
+// registration.
 type eventKey struct{ addOn, reason string }
 
-// repeatWarning is when a failure that lasts is recorded again. API servers forget an Event after an hour.
+// repeatWarning is when a failure that lasts is recorded again. API servers
+// forget an Event after an hour.
 const repeatWarning = 30 * time.Minute
 
 // lastEvent is the newest Event of a key.
@@ -126,7 +135,8 @@ type lastEvent struct {
 	at      time.Time
 }
 
-// eventLog records Events of the agent's Secret, and none twice in a row, but for failures that last. It is safe for concurrent use.
+// eventLog records Events of the agent's Secret, and none twice in a row, but
+// for failures that last. It is safe for concurrent use.
 type eventLog struct {
 	recorder events.EventRecorder // nil: none
 	secret   *corev1.Secret

@@ -26,7 +26,8 @@ func reconcileAgainst(t *testing.T, hub http.HandlerFunc) error {
 	server := httptest.NewTLSServer(hub)
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: agent.DefaultBootstrapSecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace,
+		Name: agent.DefaultBootstrapSecret}}
 	secret.Data = map[string][]byte{"kubeconfig": fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: hub, cluster: {server: %q, certificate-authority-data: %s}}]
@@ -49,9 +50,12 @@ func TestAgentFollowsNoRedirect(t *testing.T) {
 		http.Error(w, "what the agent must not read", http.StatusInternalServerError)
 	}))
 	defer other.Close()
-	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			err := reconcileAgainst(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, status) })
+			err := reconcileAgainst(t, func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, other.URL+r.URL.Path, status)
+			})
 			if err == nil || elsewhere.Load() > 0 || strings.Contains(err.Error(), "must not read") {
 				t.Errorf("%d requests elsewhere, %v", elsewhere.Load(), err)
 			}

@@ -11,16 +11,21 @@ import (
 
 // EKS is the part of *eks.Client that the hub calls.
 type EKS interface {
-	DescribeAccessEntry(context.Context, *eks.DescribeAccessEntryInput, ...func(*eks.Options)) (*eks.DescribeAccessEntryOutput, error)
-	CreateAccessEntry(context.Context, *eks.CreateAccessEntryInput, ...func(*eks.Options)) (*eks.CreateAccessEntryOutput, error)
-	UpdateAccessEntry(context.Context, *eks.UpdateAccessEntryInput, ...func(*eks.Options)) (*eks.UpdateAccessEntryOutput, error)
-	DeleteAccessEntry(context.Context, *eks.DeleteAccessEntryInput, ...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error)
+	DescribeAccessEntry(context.Context, *eks.DescribeAccessEntryInput,
+		...func(*eks.Options)) (*eks.DescribeAccessEntryOutput, error)
+	CreateAccessEntry(context.Context, *eks.CreateAccessEntryInput,
+		...func(*eks.Options)) (*eks.CreateAccessEntryOutput, error)
+	UpdateAccessEntry(context.Context, *eks.UpdateAccessEntryInput,
+		...func(*eks.Options)) (*eks.UpdateAccessEntryOutput, error)
+	DeleteAccessEntry(context.Context, *eks.DeleteAccessEntryInput,
+		...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error)
 }
 
 // accessEntries is the binding through EKS.
 type accessEntries struct{ eks EKS }
 
-// entryGroups are the groups of an access entry, which refuses names that begin with "system:".
+// entryGroups are the groups of an access entry, which refuses names that begin
+// with "system:".
 func (g *grant) entryGroups() []string { return []string{"open-cluster-management:" + g.cluster} }
 
 // entryUser is what EKS itself chooses.
@@ -34,7 +39,8 @@ func (g *grant) entryTags() map[string]string {
 	return tags
 }
 
-// bind replaces an entry of a role that was deleted: EKS binds it to the ID of the role, not to its name.
+// bind replaces an entry of a role that was deleted: EKS binds it to the ID of
+// the role, not to its name.
 func (a accessEntries) bind(ctx context.Context, g *grant) error {
 	entry, err := a.find(ctx, g)
 	if err != nil {
@@ -51,8 +57,9 @@ func (a accessEntries) bind(ctx context.Context, g *grant) error {
 	}
 	switch {
 	case entry == nil:
-		_, err = a.eks.CreateAccessEntry(ctx, &eks.CreateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN, Type: aws.String("STANDARD"),
-			KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser()), Tags: g.entryTags()})
+		_, err = a.eks.CreateAccessEntry(ctx,
+			&eks.CreateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN, Type: aws.String("STANDARD"),
+				KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser()), Tags: g.entryTags()})
 	case !slices.Equal(entry.KubernetesGroups, g.entryGroups()) || aws.ToString(entry.Username) != g.entryUser():
 		_, err = a.eks.UpdateAccessEntry(ctx, &eks.UpdateAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN,
 			KubernetesGroups: g.entryGroups(), Username: aws.String(g.entryUser())})
@@ -73,7 +80,8 @@ func (a accessEntries) unbind(ctx context.Context, g *grant) error {
 
 // find returns nil if there is no entry.
 func (a accessEntries) find(ctx context.Context, g *grant) (*ekstypes.AccessEntry, error) {
-	out, err := a.eks.DescribeAccessEntry(ctx, &eks.DescribeAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN})
+	out, err := a.eks.DescribeAccessEntry(ctx,
+		&eks.DescribeAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN})
 	switch {
 	case hasCode(err, codeNoEntry):
 		return nil, nil

@@ -14,8 +14,9 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// Two of the six combinations of the proposal's table. Package token tests the other four. A hub on EKS issues no certificates, so those are
-// of a hub elsewhere.
+// Two of the six combinations of the proposal's table. Package token tests the
+// other four. A hub on EKS issues no certificates, so those are of a hub
+// elsewhere.
 func TestAddOnCombinations(t *testing.T) {
 	tokens, err := token.New(token.Options{})
 	regtest.Must(t, err)

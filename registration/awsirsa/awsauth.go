@@ -22,7 +22,8 @@ import (
 //go:embed manifests/aws-auth.yaml
 var awsAuthRBAC string
 
-// AWSAuthRBAC holds the RBAC that AWSAuth needs in addition to manifests.HubRBAC, in YAML.
+// AWSAuthRBAC holds the RBAC that AWSAuth needs in addition to
+// manifests.HubRBAC, in YAML.
 func AWSAuthRBAC() string { return awsAuthRBAC }
 
 const mapRoles = "mapRoles"
@@ -46,10 +47,12 @@ type entry struct {
 
 func sameEntry(a, b entry) bool { return a.node == b.node }
 
-// mapping returns the entry of a cluster. Entries have no tags, so the user name identifies it. RBAC names only the
-// group, and no other auth type issues such a user name.
+// mapping returns the entry of a cluster. Entries have no tags, so the user
+// name identifies it. RBAC names only the group, and no other auth type issues
+// such a user name.
 func (g *grant) mapping() mapping {
-	return mapping{"rolearn": g.roleARN, "username": "open-cluster-management:" + g.cluster + ":{{SessionName}}", "groups": []any{registration.ClusterGroup(g.cluster)}}
+	return mapping{"rolearn": g.roleARN, "username": "open-cluster-management:" + g.cluster + ":{{SessionName}}",
+		"groups": []any{registration.ClusterGroup(g.cluster)}}
 }
 
 func (g *grant) isMapped(e entry) bool { return e.mapping["rolearn"] == g.roleARN }
@@ -63,9 +66,11 @@ func (a awsAuth) bind(ctx context.Context, g *grant) error {
 		want := g.mapping()
 		others := slices.DeleteFunc(slices.Clone(all), g.ownsMapping)
 		if slices.ContainsFunc(others, g.isMapped) {
-			return nil, fmt.Errorf("%w: another entry maps role %q, and only one of them counts: remove it", errForeign, g.roleARN)
+			return nil, fmt.Errorf("%w: another entry maps role %q, and only one of them counts: remove it", errForeign,
+				g.roleARN)
 		}
-		if i := slices.IndexFunc(all, g.ownsMapping); i >= 0 && len(others) == len(all)-1 && equality.Semantic.DeepEqual(all[i].mapping, want) {
+		if i := slices.IndexFunc(all, g.ownsMapping); i >= 0 && len(others) == len(all)-1 &&
+			equality.Semantic.DeepEqual(all[i].mapping, want) {
 			return all, nil
 		}
 		node := &yaml.Node{}
@@ -114,7 +119,8 @@ func (a awsAuth) edit(ctx context.Context, g *grant, change func([]entry) ([]ent
 	return nil
 }
 
-// parseEntries returns the list of a document, and its entries. A document without a value is an empty list.
+// parseEntries returns the list of a document, and its entries. A document
+// without a value is an empty list.
 func parseEntries(text string) (list *yaml.Node, all []entry, err error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
@@ -135,7 +141,8 @@ func parseEntries(text string) (list *yaml.Node, all []entry, err error) {
 	return list, all, err
 }
 
-// formatEntries replaces the entries of a list. It fails if another entry refers to an anchor in one that is gone.
+// formatEntries replaces the entries of a list. It fails if another entry
+// refers to an anchor in one that is gone.
 func formatEntries(list *yaml.Node, all []entry) (string, error) {
 	list.Content = nil
 	for _, e := range all {

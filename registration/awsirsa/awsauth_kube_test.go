@@ -28,14 +28,16 @@ func useAuthMap(t *testing.T, hub *kubetest.Cluster, c client.Client) error {
 }
 
 func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
-	hub, rights := kubetest.Start(t), regtest.VerbsOf(regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth"))
+	hub, rights := kubetest.Start(t),
+		regtest.VerbsOf(regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth"))
 	if err := useAuthMap(t, hub, regtest.NewClient(t, hub.User(t, "mapper", "kube-system", rights...))); err != nil {
 		t.Errorf("with all: %v", err)
 	}
 	for i, right := range rights {
 		t.Run("without "+right.Verbs[0], func(t *testing.T) {
 			less := slices.Delete(slices.Clone(rights), i, i+1)
-			if err := useAuthMap(t, hub, regtest.NewClient(t, hub.User(t, fmt.Sprint("mapper-", i), "kube-system", less...))); !apierrors.IsForbidden(err) {
+			if err := useAuthMap(t, hub,
+				regtest.NewClient(t, hub.User(t, fmt.Sprint("mapper-", i), "kube-system", less...))); !apierrors.IsForbidden(err) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -44,13 +46,17 @@ func TestHubNeedsEachRightToAWSAuth(t *testing.T) {
 
 func TestHubReachesNoOtherConfigMap(t *testing.T) {
 	hub := kubetest.Start(t)
-	c := regtest.NewClient(t, hub.User(t, "reader", "kube-system", regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth")...))
-	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}}
+	c := regtest.NewClient(t,
+		hub.User(t, "reader", "kube-system",
+			regtest.RulesOf(t, awsirsa.AWSAuthRBAC(), "open-cluster-management:hub:aws-auth")...))
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+		Name: "extension-apiserver-authentication"}}
 	for what, err := range map[string]error{
 		"get":    c.Get(t.Context(), client.ObjectKeyFromObject(other), other.DeepCopy()),
 		"update": c.Update(t.Context(), other.DeepCopy()),
-		"delete": c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}),
-		"list":   c.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("kube-system")),
+		"delete": c.Delete(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}),
+		"list": c.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("kube-system")),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", what, err)

@@ -25,9 +25,11 @@ const nodes = "- groups:\n  - system:nodes\n  rolearn: arn:aws:iam::111111111111
 // configMap is kube-system/aws-auth, of which it counts the writes.
 func configMap(t testing.TB, mapRoles string, writes *int) client.Client {
 	t.Helper()
-	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"},
-		Data: map[string]string{"mapRoles": mapRoles, "mapUsers": "[]"}}).
-		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"},
+			Data: map[string]string{"mapRoles": mapRoles, "mapUsers": "[]"}}).
+		WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.UpdateOption) error {
 			*writes++
 			return c.Update(ctx, o, opts...)
 		}}).Build()
@@ -60,7 +62,8 @@ func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
 		}
 	}
 	all := mappings(t, kube)
-	if len(all) != 2 || all[0]["extra"] != "kept" || all[1]["rolearn"] != awsirsa.GrantedRoleARN(pair(t)) || fmt.Sprint(all[1]["groups"]) != "[system:open-cluster-management:shop1]" {
+	if len(all) != 2 || all[0]["extra"] != "kept" || all[1]["rolearn"] != awsirsa.GrantedRoleARN(pair(t)) ||
+		fmt.Sprint(all[1]["groups"]) != "[system:open-cluster-management:shop1]" {
 		t.Errorf("entries %v", all)
 	}
 	if writes != 1 {
@@ -72,12 +75,15 @@ func TestAWSAuthKeepsTheEntriesOfOthers(t *testing.T) {
 	}
 }
 
-// Versions of YAML differ in the types of these values, and a program that reads them as strings sees the text.
+// Versions of YAML differ in the types of these values, and a program that
+// reads them as strings sees the text.
 func TestAWSAuthKeepsTheTextOfOthersEntries(t *testing.T) {
-	for _, value := range []string{"0123", "1e3", "yes", "2026-11-22", "1_000", "0o17", "12345678901234567890", "1.10", "~", `"0123"`, "!!str 7"} {
+	for _, value := range []string{"0123", "1e3", "yes", "2026-11-22", "1_000", "0o17", "12345678901234567890", "1.10",
+		"~", `"0123"`, "!!str 7"} {
 		t.Run(value, func(t *testing.T) {
 			var writes int
-			text := "# nodes\n- rolearn: arn:aws:iam::111111111111:role/admin # ours\n  username: " + value + "\n  groups:\n  - on\n  - system:nodes\n"
+			text := "# nodes\n- rolearn: arn:aws:iam::111111111111:role/admin # ours\n  username: " + value +
+				"\n  groups:\n  - on\n  - system:nodes\n"
 			kube := configMap(t, text, &writes)
 			h := newHub(t, newCloud(), withAWSAuth(kube))
 			if _, err := h.Grant(t.Context(), "shop1", managedARN); err != nil {
@@ -114,7 +120,8 @@ func TestAWSAuthDriftIsRepaired(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := mappings(t, kube)
-			if len(all) != 1 || fmt.Sprint(all[0]["groups"]) != "[system:open-cluster-management:shop1]" || len(all[0]) != 3 || writes != 1 {
+			if len(all) != 1 || fmt.Sprint(all[0]["groups"]) != "[system:open-cluster-management:shop1]" || len(all[0]) != 3 ||
+				writes != 1 {
 				t.Errorf("entries %v after %d writes", all, writes)
 			}
 		})
@@ -130,8 +137,8 @@ func TestAWSAuthTouchesNothingThatIsNotOurs(t *testing.T) {
 			"no YAML":                      "\t:",
 			"not of mappings":              "- a\n",
 			"a field twice":                "- rolearn: a\n  rolearn: b\n",
-			"an anchor in our entry": "- &a {rolearn: " + arn + ", username: 'open-cluster-management:shop1:{{SessionName}}', groups: []}\n" +
-				"- {<<: *a, rolearn: other}\n",
+			"an anchor in our entry": "- &a {rolearn: " + arn +
+				", username: 'open-cluster-management:shop1:{{SessionName}}', groups: []}\n" + "- {<<: *a, rolearn: other}\n",
 		} {
 			var writes int
 			kube := configMap(t, mapRoles, &writes)
@@ -157,7 +164,8 @@ func TestAWSAuthIsCreatedWhereThereIsNone(t *testing.T) {
 	}
 }
 
-// An old access entry gives nothing once its role is gone. Denying the cluster before the switch leaves none.
+// An old access entry gives nothing once its role is gone. Denying the cluster
+// before the switch leaves none.
 func TestSwitchOfTheBindingLeavesTheOldMapping(t *testing.T) {
 	var writes int
 	c, kube := newCloud(), configMap(t, nodes, &writes)
@@ -184,11 +192,13 @@ func TestAWSAuthLosesNoConcurrentEdit(t *testing.T) {
 	if !ok {
 		t.Fatal("no WithWatch")
 	}
-	kube := interceptor.NewClient(base, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return c.Update(ctx, o, opts...)
-	}})
+	kube := interceptor.NewClient(base,
+		interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.UpdateOption) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return c.Update(ctx, o, opts...)
+		}})
 	h := newHub(t, newCloud(), withAWSAuth(kube))
 	var all sync.WaitGroup
 	for i := range 16 {

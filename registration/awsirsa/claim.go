@@ -6,7 +6,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Annotations in which a ManagedCluster claims its ARN. The first one belongs to the proposal, the others to Open Cluster Management.
+// Annotations in which a ManagedCluster claims its ARN. The first one belongs
+// to the proposal, the others to Open Cluster Management.
 const (
 	ARNAnnotation       = "eks-managed-cluster-arn"
 	OCMARNAnnotation    = "agent.open-cluster-management.io/managed-cluster-arn"
@@ -23,9 +24,11 @@ func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	case !ok1 && !ok2 && !ok3:
 		return "", false, nil
 	case !ok1 && !ok2:
-		return "", false, fmt.Errorf("the annotation %q stands without %q: add the ARN of the cluster", OCMSuffixAnnotation, OCMARNAnnotation)
+		return "", false, fmt.Errorf("the annotation %q stands without %q: add the ARN of the cluster", OCMSuffixAnnotation,
+			OCMARNAnnotation)
 	case ok1 && ok2 && proposed != released:
-		return "", false, fmt.Errorf("the annotations %q and %q hold different ARNs, %.300q and %.300q: remove one of them", ARNAnnotation, OCMARNAnnotation, proposed, released)
+		return "", false, fmt.Errorf("the annotations %q and %q hold different ARNs, %.300q and %.300q: remove one of them",
+			ARNAnnotation, OCMARNAnnotation, proposed, released)
 	case !ok1:
 		proposed = released
 	}

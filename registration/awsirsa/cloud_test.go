@@ -28,7 +28,8 @@ const (
 	managedARN = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
 )
 
-// cloud is IAM of the hub's account and EKS with the hub. It refuses what AWS refuses. Its state is what survives a crash.
+// cloud is IAM of the hub's account and EKS with the hub. It refuses what AWS
+// refuses. Its state is what survives a crash.
 type cloud struct {
 	mu      sync.Mutex
 	calls   []string
@@ -69,7 +70,8 @@ func apiError(code, message string) error {
 	return &smithy.GenericAPIError{Code: code, Message: message}
 }
 
-// call takes its time, then counts, and fails on demand. It leaves the cloud locked.
+// call takes its time, then counts, and fails on demand. It leaves the cloud
+// locked.
 func (c *cloud) call(ctx context.Context, action string) error {
 	if c.delay > 0 {
 		select {
@@ -125,7 +127,9 @@ func answer[T any](c *cloud, out T, err error) (T, error) {
 func (c *cloud) role(name *string) (*role, error) {
 	r := c.roles[aws.ToString(name)]
 	if r == nil {
-		return nil, &iamtypes.NoSuchEntityException{Message: aws.String(fmt.Sprintf("The role with name %s cannot be found.", aws.ToString(name)))}
+		return nil,
+			&iamtypes.NoSuchEntityException{
+				Message: aws.String(fmt.Sprintf("The role with name %s cannot be found.", aws.ToString(name)))}
 	}
 	return r, nil
 }
@@ -138,12 +142,14 @@ func checkDocument(text *string, principal bool) error {
 		Version   string
 		Statement []map[string]any
 	}
-	if json.Unmarshal([]byte(aws.ToString(text)), &document) != nil || document.Version != "2012-10-17" || len(document.Statement) == 0 {
+	if json.Unmarshal([]byte(aws.ToString(text)), &document) != nil || document.Version != "2012-10-17" ||
+		len(document.Statement) == 0 {
 		return &iamtypes.MalformedPolicyDocumentException{Message: aws.String("Syntax errors in policy.")}
 	}
 	for _, s := range document.Statement {
 		if _, ok := s["Principal"]; ok != principal {
-			return &iamtypes.MalformedPolicyDocumentException{Message: aws.String("Policy document should not specify a principal.")}
+			return &iamtypes.MalformedPolicyDocumentException{
+				Message: aws.String("Policy document should not specify a principal.")}
 		}
 	}
 	return nil
@@ -169,14 +175,16 @@ func tagMap(tags []iamtypes.Tag) map[string]string {
 }
 
 func (r *role) output(name string) *iamtypes.Role {
-	out := &iamtypes.Role{RoleName: &name, Arn: &r.arn, RoleId: &r.id, AssumeRolePolicyDocument: aws.String(strings.ReplaceAll(url.QueryEscape(r.trust), "+", "%20"))}
+	out := &iamtypes.Role{RoleName: &name, Arn: &r.arn, RoleId: &r.id,
+		AssumeRolePolicyDocument: aws.String(strings.ReplaceAll(url.QueryEscape(r.trust), "+", "%20"))}
 	for _, key := range slices.Sorted(maps.Keys(r.tags)) {
 		out.Tags = append(out.Tags, iamtypes.Tag{Key: aws.String(key), Value: aws.String(r.tags[key])})
 	}
 	return out
 }
 
-func (c *cloud) GetRole(ctx context.Context, in *iam.GetRoleInput, _ ...func(*iam.Options)) (*iam.GetRoleOutput, error) {
+func (c *cloud) GetRole(ctx context.Context, in *iam.GetRoleInput,
+	_ ...func(*iam.Options)) (*iam.GetRoleOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "GetRole"); err != nil {
 		return nil, err
@@ -195,12 +203,14 @@ func (c *cloud) GetRole(ctx context.Context, in *iam.GetRoleInput, _ ...func(*ia
 // newRole is a role that the hub or another party makes.
 func (c *cloud) newRole(name string, tags map[string]string, trust string) *role {
 	c.made++
-	r := &role{id: fmt.Sprintf("AROA%d", c.made), arn: "arn:aws:iam::111111111111:role/" + name, trust: trust, tags: tags, policies: map[string]string{}}
+	r := &role{id: fmt.Sprintf("AROA%d", c.made), arn: "arn:aws:iam::111111111111:role/" + name, trust: trust, tags: tags,
+		policies: map[string]string{}}
 	c.roles[name] = r
 	return r
 }
 
-func (c *cloud) CreateRole(ctx context.Context, in *iam.CreateRoleInput, _ ...func(*iam.Options)) (*iam.CreateRoleOutput, error) {
+func (c *cloud) CreateRole(ctx context.Context, in *iam.CreateRoleInput,
+	_ ...func(*iam.Options)) (*iam.CreateRoleOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "CreateRole"); err != nil {
 		return nil, err
@@ -221,7 +231,8 @@ func (c *cloud) CreateRole(ctx context.Context, in *iam.CreateRoleInput, _ ...fu
 	return answer(c, &iam.CreateRoleOutput{Role: r.output(*in.RoleName)}, nil)
 }
 
-func (c *cloud) UpdateAssumeRolePolicy(ctx context.Context, in *iam.UpdateAssumeRolePolicyInput, _ ...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error) {
+func (c *cloud) UpdateAssumeRolePolicy(ctx context.Context, in *iam.UpdateAssumeRolePolicyInput,
+	_ ...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "UpdateAssumeRolePolicy"); err != nil {
 		return nil, err
@@ -233,7 +244,8 @@ func (c *cloud) UpdateAssumeRolePolicy(ctx context.Context, in *iam.UpdateAssume
 	return answer(c, &iam.UpdateAssumeRolePolicyOutput{}, err)
 }
 
-func (c *cloud) TagRole(ctx context.Context, in *iam.TagRoleInput, _ ...func(*iam.Options)) (*iam.TagRoleOutput, error) {
+func (c *cloud) TagRole(ctx context.Context, in *iam.TagRoleInput,
+	_ ...func(*iam.Options)) (*iam.TagRoleOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "TagRole"); err != nil {
 		return nil, err
@@ -245,7 +257,8 @@ func (c *cloud) TagRole(ctx context.Context, in *iam.TagRoleInput, _ ...func(*ia
 	return answer(c, &iam.TagRoleOutput{}, err)
 }
 
-func (c *cloud) DeleteRole(ctx context.Context, in *iam.DeleteRoleInput, _ ...func(*iam.Options)) (*iam.DeleteRoleOutput, error) {
+func (c *cloud) DeleteRole(ctx context.Context, in *iam.DeleteRoleInput,
+	_ ...func(*iam.Options)) (*iam.DeleteRoleOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteRole"); err != nil {
 		return nil, err
@@ -260,7 +273,8 @@ func (c *cloud) DeleteRole(ctx context.Context, in *iam.DeleteRoleInput, _ ...fu
 	return answer(c, &iam.DeleteRoleOutput{}, err)
 }
 
-func (c *cloud) GetRolePolicy(ctx context.Context, in *iam.GetRolePolicyInput, _ ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error) {
+func (c *cloud) GetRolePolicy(ctx context.Context, in *iam.GetRolePolicyInput,
+	_ ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "GetRolePolicy"); err != nil {
 		return nil, err
@@ -276,7 +290,8 @@ func (c *cloud) GetRolePolicy(ctx context.Context, in *iam.GetRolePolicyInput, _
 	return answer(c, &iam.GetRolePolicyOutput{PolicyDocument: aws.String(url.PathEscape(p))}, nil)
 }
 
-func (c *cloud) PutRolePolicy(ctx context.Context, in *iam.PutRolePolicyInput, _ ...func(*iam.Options)) (*iam.PutRolePolicyOutput, error) {
+func (c *cloud) PutRolePolicy(ctx context.Context, in *iam.PutRolePolicyInput,
+	_ ...func(*iam.Options)) (*iam.PutRolePolicyOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "PutRolePolicy"); err != nil {
 		return nil, err
@@ -288,7 +303,8 @@ func (c *cloud) PutRolePolicy(ctx context.Context, in *iam.PutRolePolicyInput, _
 	return answer(c, &iam.PutRolePolicyOutput{}, err)
 }
 
-func (c *cloud) DeleteRolePolicy(ctx context.Context, in *iam.DeleteRolePolicyInput, _ ...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error) {
+func (c *cloud) DeleteRolePolicy(ctx context.Context, in *iam.DeleteRolePolicyInput,
+	_ ...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteRolePolicy"); err != nil {
 		return nil, err
@@ -306,7 +322,10 @@ func (c *cloud) DeleteRolePolicy(ctx context.Context, in *iam.DeleteRolePolicyIn
 // entryOf checks the cluster and finds the entry of a principal.
 func (c *cloud) entryOf(cluster, principal *string) (*entry, error) {
 	if c.configMode {
-		return nil, &ekstypes.InvalidRequestException{Message: aws.String("The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation.")}
+		return nil,
+			&ekstypes.InvalidRequestException{
+				Message: aws.String(
+					"The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation.")}
 	}
 	if aws.ToString(cluster) != "hub" || c.entries[aws.ToString(principal)] == nil {
 		return nil, &ekstypes.ResourceNotFoundException{Message: aws.String("The specified principalArn could not be found.")}
@@ -314,7 +333,8 @@ func (c *cloud) entryOf(cluster, principal *string) (*entry, error) {
 	return c.entries[*principal], nil
 }
 
-func (c *cloud) DescribeAccessEntry(ctx context.Context, in *eks.DescribeAccessEntryInput, _ ...func(*eks.Options)) (*eks.DescribeAccessEntryOutput, error) {
+func (c *cloud) DescribeAccessEntry(ctx context.Context, in *eks.DescribeAccessEntryInput,
+	_ ...func(*eks.Options)) (*eks.DescribeAccessEntryOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DescribeAccessEntry"); err != nil {
 		return nil, err
@@ -323,20 +343,25 @@ func (c *cloud) DescribeAccessEntry(ctx context.Context, in *eks.DescribeAccessE
 	if err != nil {
 		return answer[*eks.DescribeAccessEntryOutput](c, nil, err)
 	}
-	return answer(c, &eks.DescribeAccessEntryOutput{AccessEntry: &ekstypes.AccessEntry{ClusterName: in.ClusterName, PrincipalArn: in.PrincipalArn,
-		KubernetesGroups: slices.Clone(e.groups), Tags: maps.Clone(e.tags), Type: &e.kind, Username: aws.String(e.user)}}, nil)
+	return answer(c,
+		&eks.DescribeAccessEntryOutput{AccessEntry: &ekstypes.AccessEntry{ClusterName: in.ClusterName,
+			PrincipalArn:     in.PrincipalArn,
+			KubernetesGroups: slices.Clone(e.groups), Tags: maps.Clone(e.tags), Type: &e.kind, Username: aws.String(e.user)}},
+		nil)
 }
 
 func checkEntry(groups []string, user *string) error {
 	for _, name := range append(slices.Clone(groups), aws.ToString(user)) {
 		if strings.HasPrefix(name, "system:") {
-			return &ekstypes.InvalidParameterException{Message: aws.String("The kubernetes group name must not start with system:")}
+			return &ekstypes.InvalidParameterException{
+				Message: aws.String("The kubernetes group name must not start with system:")}
 		}
 	}
 	return nil
 }
 
-func (c *cloud) CreateAccessEntry(ctx context.Context, in *eks.CreateAccessEntryInput, _ ...func(*eks.Options)) (*eks.CreateAccessEntryOutput, error) {
+func (c *cloud) CreateAccessEntry(ctx context.Context, in *eks.CreateAccessEntryInput,
+	_ ...func(*eks.Options)) (*eks.CreateAccessEntryOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "CreateAccessEntry"); err != nil {
 		return nil, err
@@ -351,13 +376,16 @@ func (c *cloud) CreateAccessEntry(ctx context.Context, in *eks.CreateAccessEntry
 	r := c.roles[name]
 	if r == nil || c.eksLag > 0 {
 		c.eksLag--
-		return nil, &ekstypes.InvalidParameterException{Message: aws.String("The specified principalArn is invalid: invalid principal.")}
+		return nil,
+			&ekstypes.InvalidParameterException{Message: aws.String("The specified principalArn is invalid: invalid principal.")}
 	}
-	c.entries[*in.PrincipalArn] = &entry{roleID: r.id, groups: slices.Clone(in.KubernetesGroups), tags: maps.Clone(in.Tags), user: aws.ToString(in.Username), kind: aws.ToString(in.Type)}
+	c.entries[*in.PrincipalArn] = &entry{roleID: r.id, groups: slices.Clone(in.KubernetesGroups),
+		tags: maps.Clone(in.Tags), user: aws.ToString(in.Username), kind: aws.ToString(in.Type)}
 	return answer(c, &eks.CreateAccessEntryOutput{}, nil)
 }
 
-func (c *cloud) UpdateAccessEntry(ctx context.Context, in *eks.UpdateAccessEntryInput, _ ...func(*eks.Options)) (*eks.UpdateAccessEntryOutput, error) {
+func (c *cloud) UpdateAccessEntry(ctx context.Context, in *eks.UpdateAccessEntryInput,
+	_ ...func(*eks.Options)) (*eks.UpdateAccessEntryOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "UpdateAccessEntry"); err != nil {
 		return nil, err
@@ -369,7 +397,8 @@ func (c *cloud) UpdateAccessEntry(ctx context.Context, in *eks.UpdateAccessEntry
 	return answer(c, &eks.UpdateAccessEntryOutput{}, err)
 }
 
-func (c *cloud) DeleteAccessEntry(ctx context.Context, in *eks.DeleteAccessEntryInput, _ ...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error) {
+func (c *cloud) DeleteAccessEntry(ctx context.Context, in *eks.DeleteAccessEntryInput,
+	_ ...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error) {
 	defer c.mu.Unlock()
 	if err := c.call(ctx, "DeleteAccessEntry"); err != nil {
 		return nil, err
@@ -384,7 +413,8 @@ func (c *cloud) DeleteAccessEntry(ctx context.Context, in *eks.DeleteAccessEntry
 // reset counts from here on.
 func (c *cloud) reset() { c.calls, c.writes, c.dieAfter = nil, 0, 0 }
 
-// groups are those that a role has on the hub: an entry of a role that was deleted gives none.
+// groups are those that a role has on the hub: an entry of a role that was
+// deleted gives none.
 func (c *cloud) groups(name string) []string {
 	r, e := c.roles[name], c.entries["arn:aws:iam::111111111111:role/"+name]
 	if r == nil || e == nil || e.roleID != r.id {

@@ -41,7 +41,8 @@ func (w *hubEnvironment) checkNoTrace(t *testing.T) {
 	}
 }
 
-// meanwhile is what an administrator does while the hub is down, and what the next process has to reach.
+// meanwhile is what an administrator does while the hub is down, and what the
+// next process has to reach.
 var meanwhile = []struct {
 	name    string
 	does    func(w *hubEnvironment)
@@ -54,7 +55,8 @@ var meanwhile = []struct {
 	{"the cluster is deleted", func(w *hubEnvironment) { w.delete("shop1") }, false},
 }
 
-// The whole hub dies after each call of AWS that a grant makes: its writes fail too.
+// The whole hub dies after each call of AWS that a grant makes: its writes fail
+// too.
 func TestHubDiesAfterEachCallOfAGrant(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		for _, m := range meanwhile {
@@ -114,16 +116,18 @@ func mortal(t *testing.T, c *cloud, writes *int) client.Client {
 	if !ok {
 		t.Fatal("no WithWatch")
 	}
-	return interceptor.NewClient(kube, interceptor.Funcs{Update: func(ctx context.Context, kube client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-		if c.dead() {
+	return interceptor.NewClient(kube,
+		interceptor.Funcs{Update: func(ctx context.Context, kube client.WithWatch, o client.Object,
+			opts ...client.UpdateOption) error {
+			if c.dead() {
+				return errDead
+			}
+			c.record("update aws-auth")
+			if err := kube.Update(ctx, o, opts...); err != nil || !c.dead() {
+				return err
+			}
 			return errDead
-		}
-		c.record("update aws-auth")
-		if err := kube.Update(ctx, o, opts...); err != nil || !c.dead() {
-			return err
-		}
-		return errDead
-	}})
+		}})
 }
 
 func TestHubWithAWSAuthDiesAfterEachCall(t *testing.T) {
@@ -137,7 +141,8 @@ func TestHubWithAWSAuthDiesAfterEachCall(t *testing.T) {
 					c := newCloud()
 					kube := mortal(t, c, &writes)
 					c.dieAfter = n
-					if _, err := newHub(t, c, withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) || !slices.Equal(c.calls, grant[:n]) {
+					if _, err := newHub(t, c, withAWSAuth(kube)).Grant(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) ||
+						!slices.Equal(c.calls, grant[:n]) {
 						t.Fatalf("calls %q, %v", c.calls, err)
 					}
 					c.reset()
@@ -147,7 +152,8 @@ func TestHubWithAWSAuthDiesAfterEachCall(t *testing.T) {
 							t.Errorf("entries %v, %v", mappings(t, kube), err)
 						}
 					}
-					if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 1 || len(c.roles) > 0 {
+					if err := h.Revoke(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 1 ||
+						len(c.roles) > 0 {
 						t.Errorf("left: %v, roles %v, %v", mappings(t, kube), c.roles, err)
 					}
 				})
@@ -163,11 +169,13 @@ func TestHubWithAWSAuthDiesAfterEachCall(t *testing.T) {
 				}
 				c.reset()
 				c.dieAfter = n
-				if err := newHub(t, c, withAWSAuth(kube)).Revoke(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) || !slices.Equal(c.calls, revoke[:n]) {
+				if err := newHub(t, c, withAWSAuth(kube)).Revoke(t.Context(), "shop1", managedARN); !errors.Is(err, errDead) ||
+					!slices.Equal(c.calls, revoke[:n]) {
 					t.Fatalf("calls %q, %v", c.calls, err)
 				}
 				c.reset()
-				if err := newHub(t, c, withAWSAuth(kube)).Revoke(t.Context(), "shop1", managedARN); err != nil || len(mappings(t, kube)) != 1 || len(c.roles) > 0 {
+				if err := newHub(t, c, withAWSAuth(kube)).Revoke(t.Context(), "shop1", managedARN); err != nil ||
+					len(mappings(t, kube)) != 1 || len(c.roles) > 0 {
 					t.Errorf("left: %v, roles %v, %v", mappings(t, kube), c.roles, err)
 				}
 			})

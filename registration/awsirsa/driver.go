@@ -25,8 +25,9 @@ import (
 type Options struct {
 	// Hub and Managed are the ARNs of the two clusters. Required.
 	Hub, Managed string
-	// Connect connects to the hub. Required. The driver calls it with the first request of RESTConfig, and again after a failure. The
-	// configuration renews its tokens and outlives ctx. Package auth/aws has all of it:
+	// Connect connects to the hub. Required. The driver calls it with the first
+	// request of RESTConfig, and again after a failure. The configuration
+	// renews its tokens and outlives ctx. Package auth/aws has all of it:
 	//
 	//	func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
 	//		return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster),
@@ -34,8 +35,10 @@ type Options struct {
 	//			aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))
 	//	}
 	Connect func(ctx context.Context, hub HubAccess) (*rest.Config, error)
-	// Refused reports whether an error of Connect, or of its configuration's transport, is a refusal by AWS, such as auth.ErrDenied.
-	// The agent then checks with its bootstrap credential whether it is still accepted. Nil: no error is.
+	// Refused reports whether an error of Connect, or of its configuration's
+	// transport, is a refusal by AWS, such as auth.ErrDenied. The agent then
+	// checks with its bootstrap credential whether it is still accepted. Nil:
+	// no error is.
 	Refused func(error) bool
 }
 
@@ -43,9 +46,11 @@ type Options struct {
 type HubAccess struct {
 	// Cluster is the ARN of the hub.
 	Cluster string
-	// RoleARN is the ARN of the role to assume, with the agent's own role. It maps to the cluster's groups on the hub.
+	// RoleARN is the ARN of the role to assume, with the agent's own role. It
+	// maps to the cluster's groups on the hub.
 	RoleARN string
-	// Server is the hub's address, and CAData its CA bundle in PEM, empty for the CAs of the system.
+	// Server is the hub's address, and CAData its CA bundle in PEM, empty for
+	// the CAs of the system.
 	Server string
 	CAData []byte
 }
@@ -78,7 +83,9 @@ func New(options Options) (*Driver, error) {
 		return nil, fmt.Errorf("awsirsa: %w", err)
 	}
 	if options.Connect == nil {
-		return nil, errors.New("awsirsa: Options.Connect is missing: set it to a function that calls auth.GetClusterConfig with auth/aws")
+		return nil,
+			errors.New(
+				"awsirsa: Options.Connect is missing: set it to a function that calls auth.GetClusterConfig with auth/aws")
 	}
 	return &Driver{options: options, hub: hub, managed: managed}, nil
 }
@@ -86,9 +93,11 @@ func New(options Options) (*Driver, error) {
 // Name returns "aws-irsa".
 func (d *Driver) Name() string { return registration.AuthTypeAWS }
 
-// Annotations returns the claim of the ManagedCluster, for hubs of Open Cluster Management too.
+// Annotations returns the claim of the ManagedCluster, for hubs of Open Cluster
+// Management too.
 func (d *Driver) Annotations() map[string]string {
-	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(), OCMSuffixAnnotation: RoleSuffix(d.hub, d.managed)}
+	return map[string]string{ARNAnnotation: d.managed.String(), OCMARNAnnotation: d.managed.String(),
+		OCMSuffixAnnotation: RoleSuffix(d.hub, d.managed)}
 }
 
 // Next implements [registration.Driver]. It makes no call, because the
@@ -96,7 +105,8 @@ func (d *Driver) Annotations() map[string]string {
 // once the hub has accepted the cluster.
 func (d *Driver) Next(_ context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon != "" {
-		return registration.Step{}, fmt.Errorf("add-ons cannot use the auth type %q: register add-on %q by csr or token", d.Name(), in.Addon)
+		return registration.Step{}, fmt.Errorf("add-ons cannot use the auth type %q: register add-on %q by csr or token",
+			d.Name(), in.Addon)
 	}
 	step := registration.Step{State: maps.Clone(in.State)}
 	if !meta.IsStatusConditionTrue(in.Conditions, ocm.ConditionHubAccepted) {
@@ -104,7 +114,8 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 		return step, nil
 	}
 	step.Credential = &registration.Credential{User: &clientcmdapi.AuthInfo{Exec: d.exec()}}
-	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten", fmt.Sprintf("The agent uses the role %q on the hub %q.", GrantedRoleARN(d.hub, d.managed), d.hub))
+	step.Condition = ready(metav1.ConditionTrue, "KubeconfigWritten",
+		fmt.Sprintf("The agent uses the role %q on the hub %q.", GrantedRoleARN(d.hub, d.managed), d.hub))
 	if why := d.refused.Load(); why != nil {
 		step.Condition = ready(metav1.ConditionFalse, "RoleRefused", *why)
 	}
@@ -113,7 +124,8 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 
 // waiting says what the hub says.
 func (d *Driver) waiting(in registration.Input) string {
-	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run %s there.", in.Cluster, d.hub, d.managed, advice.Accept(in.Cluster))
+	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run %s there.", in.Cluster, d.hub, d.managed,
+		advice.Accept(in.Cluster))
 	if c := meta.FindStatusCondition(in.Conditions, ocm.ConditionHubAccepted); c != nil {
 		message += fmt.Sprintf(" The hub says %.100q: %.500q", c.Reason, c.Message)
 	}
@@ -126,8 +138,10 @@ func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condit
 
 // exec is how other clients get a token. The agent itself runs no program.
 func (d *Driver) exec() *clientcmdapi.ExecConfig {
-	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json", "--role-arn", GrantedRoleARN(d.hub, d.managed)}}
+	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws",
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Args: []string{"eks", "get-token", "--region", d.hub.Region, "--cluster-name", d.hub.Name, "--output", "json",
+			"--role-arn", GrantedRoleARN(d.hub, d.managed)}}
 }
 
 // RESTConfig implements [registration.RESTConfigurer]. It uses only the stored
@@ -145,7 +159,8 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 	}
 	hub := kubeconfig.Clusters[current.Cluster]
 	config := &rest.Config{Host: hub.Server, TLSClientConfig: rest.TLSClientConfig{CAData: hub.CertificateAuthorityData}}
-	access := HubAccess{Cluster: d.hub.String(), RoleARN: GrantedRoleARN(d.hub, d.managed), Server: hub.Server, CAData: hub.CertificateAuthorityData}
+	access := HubAccess{Cluster: d.hub.String(), RoleARN: GrantedRoleARN(d.hub, d.managed), Server: hub.Server,
+		CAData: hub.CertificateAuthorityData}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &hubTransport{driver: d, access: access, next: next}
 	})
@@ -160,8 +175,9 @@ type hubTransport struct {
 	inner  atomic.Pointer[http.RoundTripper]
 }
 
-// RoundTrip implements http.RoundTripper. If AWS refuses the role the error counts as the hub's 401: the agent then goes back to its
-// bootstrap credential, with which it sees whether it is still accepted.
+// RoundTrip implements http.RoundTripper. If AWS refuses the role the error
+// counts as the hub's 401: the agent then goes back to its bootstrap
+// credential, with which it sees whether it is still accepted.
 func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.send(r)
 	if err == nil {
@@ -170,8 +186,10 @@ func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil || t.driver.options.Refused == nil || !t.driver.options.Refused(err) {
 		return response, err
 	}
-	why := fmt.Sprintf("AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
-		GrantedRoleARN(t.driver.hub, t.driver.managed), AgentRoleARN(t.driver.hub, t.driver.managed), strings.TrimSpace(err.Error()))
+	why := fmt.Sprintf(
+		"AWS refuses the role %q. It exists once the hub has accepted the cluster; the agent needs to run as %q, with the tags of this pair. %s",
+		GrantedRoleARN(t.driver.hub, t.driver.managed), AgentRoleARN(t.driver.hub, t.driver.managed),
+		strings.TrimSpace(err.Error()))
 	t.driver.refused.Store(&why)
 	return nil, fmt.Errorf("%w: %w", apierrors.NewUnauthorized(why), err)
 }
@@ -198,5 +216,6 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// WrappedRoundTripper is what client-go looks for to find the transport underneath.
+// WrappedRoundTripper is what client-go looks for to find the transport
+// underneath.
 func (t *hubTransport) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -46,7 +46,8 @@ func newDriver(t testing.TB, change ...func(*awsirsa.Options)) *awsirsa.Driver {
 func input(accepted metav1.ConditionStatus) registration.Input {
 	in := registration.Input{Now: time.Now(), Cluster: "shop1", Agent: "agent1"}
 	if accepted != "" {
-		in.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: accepted, Reason: "GrantFailed", Message: "the ARN is that of another cluster"}}
+		in.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: accepted, Reason: "GrantFailed",
+			Message: "the ARN is that of another cluster"}}
 	}
 	return in
 }
@@ -62,21 +63,24 @@ func TestAgentWaitsForAcceptanceByItsStatus(t *testing.T) {
 	d := newDriver(t)
 	for _, status := range []metav1.ConditionStatus{"", metav1.ConditionFalse, metav1.ConditionUnknown} {
 		step := next(t, d, input(status))
-		if step.Credential != nil || step.Condition == nil || step.Condition.Status != metav1.ConditionFalse || step.Condition.Reason != "WaitingForAcceptance" {
+		if step.Credential != nil || step.Condition == nil || step.Condition.Status != metav1.ConditionFalse ||
+			step.Condition.Reason != "WaitingForAcceptance" {
 			t.Errorf("status %q: %+v", status, step)
 		}
 		if status != "" && !strings.Contains(step.Condition.Message, "that of another cluster") {
 			t.Errorf("status %q: the condition does not repeat the hub's: %q", status, step.Condition.Message)
 		}
 	}
-	if step := next(t, d, input(metav1.ConditionTrue)); step.Credential == nil || step.Condition.Status != metav1.ConditionTrue {
+	if step := next(t, d, input(metav1.ConditionTrue)); step.Credential == nil ||
+		step.Condition.Status != metav1.ConditionTrue {
 		t.Errorf("accepted: %+v", step)
 	}
 }
 
 func TestKubeconfigRunsThePlugin(t *testing.T) {
 	role := awsirsa.GrantedRoleARN(pair(t))
-	want := "client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role
+	want :=
+		"client.authentication.k8s.io/v1beta1 aws eks get-token --region eu-central-1 --cluster-name hub --output json --role-arn " + role
 	step := next(t, newDriver(t), input(metav1.ConditionTrue))
 	e := step.Credential.User.Exec
 	if got := e.APIVersion + " " + e.Command + " " + strings.Join(e.Args, " "); got != want {
@@ -89,7 +93,8 @@ func TestKubeconfigRunsThePlugin(t *testing.T) {
 
 func TestAnnotationsAreWhatTheHubClaims(t *testing.T) {
 	hub, managed := pair(t)
-	want := map[string]string{"eks-managed-cluster-arn": managedARN, "agent.open-cluster-management.io/managed-cluster-arn": managedARN,
+	want := map[string]string{"eks-managed-cluster-arn": managedARN,
+		"agent.open-cluster-management.io/managed-cluster-arn":             managedARN,
 		"agent.open-cluster-management.io/managed-cluster-iam-role-suffix": awsirsa.RoleSuffix(hub, managed)}
 	d := newDriver(t)
 	if got := d.Annotations(); !maps.Equal(got, want) {
@@ -122,7 +127,8 @@ func TestAddonsAreRefused(t *testing.T) {
 	}
 }
 
-// hubServer is a hub's API server that answers with the role of the token's identity, or 401.
+// hubServer is a hub's API server that answers with the role of the token's
+// identity, or 401.
 func hubServer(t *testing.T, cloud *cloudtest.Cloud) (server *httptest.Server, roles *[]string) {
 	t.Helper()
 	roles = &[]string{}
@@ -139,7 +145,8 @@ func hubServer(t *testing.T, cloud *cloudtest.Cloud) (server *httptest.Server, r
 		}
 		keyID, _, _ := strings.Cut(u.Query().Get("X-Amz-Credential"), "/")
 		id, ok := cloud.AWS().Identity(keyID)
-		if !ok || !strings.Contains(u.Query().Get("X-Amz-SignedHeaders"), "x-k8s-aws-id") || !strings.HasPrefix(u.Host, "sts.eu-central-1.") {
+		if !ok || !strings.Contains(u.Query().Get("X-Amz-SignedHeaders"), "x-k8s-aws-id") ||
+			!strings.HasPrefix(u.Host, "sts.eu-central-1.") {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
@@ -151,28 +158,33 @@ func hubServer(t *testing.T, cloud *cloudtest.Cloud) (server *httptest.Server, r
 	return server, roles
 }
 
-// agentEnvironment is that of a process with credentials of AWS, as a user of the managed cluster's account.
+// agentEnvironment is that of a process with credentials of AWS, as a user of
+// the managed cluster's account.
 func agentEnvironment(t *testing.T, cloud *cloudtest.Cloud) (arn string) {
 	t.Helper()
 	id, secret := cloud.AWS().AddUser("222222222222", "agent")
 	nothing := filepath.Join(t.TempDir(), "nothing")
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "AWS_CONFIG_FILE": nothing,
-		"AWS_SHARED_CREDENTIALS_FILE": nothing, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1", "AWS_PROFILE": "", "AWS_ROLE_ARN": "",
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret,
+		"AWS_CONFIG_FILE":             nothing,
+		"AWS_SHARED_CREDENTIALS_FILE": nothing, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1",
+		"AWS_PROFILE": "", "AWS_ROLE_ARN": "",
 		"PATH": t.TempDir()} { // no program can be run
 		t.Setenv(name, value)
 	}
 	return "arn:aws:iam::222222222222:user/agent"
 }
 
-// restConfig makes the configuration as the agent does, whose server is the hub of the test.
+// restConfig makes the configuration as the agent does, whose server is the hub
+// of the test.
 func restConfig(t *testing.T, d *awsirsa.Driver, server *httptest.Server) *rest.Config {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["hub"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: ca}
 	// What a stored user says has no effect.
-	kubeconfig.AuthInfos["agent"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd", Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
-		Command: "/bin/false", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
+	kubeconfig.AuthInfos["agent"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd",
+		Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
+			Command: "/bin/false", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
 	kubeconfig.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "agent"}
 	kubeconfig.CurrentContext = "hub"
 	content, err := clientcmd.Write(*kubeconfig)
@@ -198,8 +210,9 @@ func newCloudOfAWS(t *testing.T) *cloudtest.Cloud {
 // connect connects as an agent's program does.
 func connect(opts ...auth.Option) func(context.Context, awsirsa.HubAccess) (*rest.Config, error) {
 	return func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
-		return auth.GetClusterConfig(ctx, &aws.Provider{}, append(opts[:len(opts):len(opts)], auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
-			auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))...)
+		return auth.GetClusterConfig(ctx, &aws.Provider{},
+			append(opts[:len(opts):len(opts)], auth.WithClusterResource(hub.Cluster), auth.WithClusterAddress(hub.Server),
+				auth.WithCAData(string(hub.CAData)), aws.WithAssumeRole(aws.AssumeRole{RoleARN: hub.RoleARN}))...)
 	}
 }
 
@@ -225,11 +238,13 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 	// The agent's own client looks for the kinds of the hub first.
 	own, err := client.New(config, client.Options{Scheme: regtest.Scheme(t)})
 	regtest.Must(t, err)
-	if err := own.Get(t.Context(), client.ObjectKey{Name: "shop1"}, &ocm.ManagedCluster{}); !apierrors.IsUnauthorized(err) {
+	if err := own.Get(t.Context(), client.ObjectKey{Name: "shop1"},
+		&ocm.ManagedCluster{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the agent's client gets %v", err)
 	}
 	condition := next(t, d, input(metav1.ConditionTrue)).Condition
-	if condition.Status != metav1.ConditionFalse || condition.Reason != "RoleRefused" || !strings.Contains(condition.Message, hubRole) {
+	if condition.Status != metav1.ConditionFalse || condition.Reason != "RoleRefused" ||
+		!strings.Contains(condition.Message, hubRole) {
 		t.Errorf("condition %+v", condition)
 	}
 
@@ -255,7 +270,8 @@ func TestInProcessClientsUseTheHubRole(t *testing.T) {
 }
 
 func TestStoredKubeconfigThatIsNone(t *testing.T) {
-	for name, content := range map[string]string{"empty": "", "text": "::", "no cluster": "apiVersion: v1\nkind: Config\n"} {
+	for name, content := range map[string]string{"empty": "", "text": "::",
+		"no cluster": "apiVersion: v1\nkind: Config\n"} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := newDriver(t).RESTConfig(t.Context(), map[string][]byte{"kubeconfig": []byte(content)}); err == nil {
 				t.Error("accepted")

@@ -57,7 +57,8 @@ func run(m *testing.M) int {
 // tokens answers for the test that runs.
 var tokens webhook
 
-// webhook does what the authentication webhook of EKS, or aws-iam-authenticator, does.
+// webhook does what the authentication webhook of EKS, or
+// aws-iam-authenticator, does.
 type webhook struct {
 	mu   sync.Mutex
 	aws  *cloudtest.AWS
@@ -88,8 +89,10 @@ func (h *webhook) accepted() []string {
 	return slices.Compact(slices.Sorted(slices.Values(h.seen)))
 }
 
-// kube is an environment with an AWS of its own. The hub's controller runs with exactly the rights of the shipped manifests and the IAM
-// role of HubRole. With AccessEntries the hub is on EKS and runs this driver alone. With AWSAuth it is not on EKS and also runs csr.
+// kube is an environment with an AWS of its own. The hub's controller runs with
+// exactly the rights of the shipped manifests and the IAM role of HubRole. With
+// AccessEntries the hub is on EKS and runs this driver alone. With AWSAuth it
+// is not on EKS and also runs csr.
 type kube struct {
 	*regtest.Environment
 	aws     *cloudtest.Cloud
@@ -100,7 +103,8 @@ type kube struct {
 
 func newKube(t *testing.T, binding awsirsa.Binding) *kube {
 	t.Helper()
-	k := &kube{Environment: regtest.New(t), aws: newCloudOfAWS(t), binding: binding, said: &regtest.Recorder{}, dir: t.TempDir()}
+	k := &kube{Environment: regtest.New(t), aws: newCloudOfAWS(t), binding: binding, said: &regtest.Recorder{},
+		dir: t.TempDir()}
 	agentEnvironment(t, k.aws)
 	tokens.serve(k.aws.AWS())
 	k.aws.AWS().AddOIDCProvider(hubAccount, k.Hub.IssuerURL(), k.Hub.IssuerClient(t), audience)
@@ -135,8 +139,9 @@ func (k *kube) tokenFile(c client.Client, namespace, account string) (file strin
 }
 
 func (k *kube) configure(mgr ctrl.Manager) (hub.Options, error) {
-	creds := aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: k.aws.Client()}),
-		k.hubRole().ARN, stscreds.IdentityTokenFile(k.tokenFile(k.Admin, regtest.HubNamespace, regtest.HubAccount))))
+	creds := aws.NewCredentialsCache(
+		stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: k.aws.Client()}),
+			k.hubRole().ARN, stscreds.IdentityTokenFile(k.tokenFile(k.Admin, regtest.HubNamespace, regtest.HubAccount))))
 	driver, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, Binding: k.binding,
 		Client: regtest.NewClient(k.T, mgr.GetConfig()), // without a cache
 		IAM:    iam.New(iam.Options{Region: "eu-central-1", HTTPClient: k.aws.Client(), Credentials: creds}),
@@ -144,14 +149,18 @@ func (k *kube) configure(mgr ctrl.Manager) (hub.Options, error) {
 	if err != nil || k.binding == awsirsa.AccessEntries {
 		return hub.Options{Drivers: []registration.HubDriver{driver}, Recorder: k.said}, err
 	}
-	certificates, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
-	return hub.Options{Drivers: []registration.HubDriver{certificates, driver}, Default: registration.AuthTypeCSR, Recorder: k.said}, err
+	certificates,
+		err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		BootstrapUsers: []string{regtest.BootstrapUser}})
+	return hub.Options{Drivers: []registration.HubDriver{certificates, driver}, Default: registration.AuthTypeCSR,
+		Recorder: k.said}, err
 }
 
 // authMap returns the ConfigMap aws-auth, an empty one if there is none.
 func (k *kube) authMap() *corev1.ConfigMap {
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(configMap), configMap); client.IgnoreNotFound(err) != nil {
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(configMap),
+		configMap); client.IgnoreNotFound(err) != nil {
 		k.T.Error(err)
 	}
 	return configMap
@@ -169,20 +178,26 @@ func (k *kube) setAuthMap(mapRoles string) {
 	regtest.Must(k.T, write())
 }
 
-// finish deletes all clusters of the test, and expects that the hub leaves nothing in AWS and none of their RBAC.
+// finish deletes all clusters of the test, and expects that the hub leaves
+// nothing in AWS and none of their RBAC.
 func (k *kube) finish() {
 	k.T.Helper()
 	all := &ocm.ManagedClusterList{}
 	regtest.Must(k.T, k.Admin.List(k.T.Context(), all))
 	for _, cluster := range all.Items {
 		regtest.Must(k.T, client.IgnoreNotFound(k.Admin.Delete(k.T.Context(), &cluster)))
-		regtest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool { return k.Cluster(cluster.Name).Name == "" })
+		regtest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool {
+			return k.Cluster(cluster.Name).Name == ""
+		})
 		if there := k.RBAC(cluster.Name); len(there) > 0 {
 			k.T.Errorf("left of cluster %q: %q", cluster.Name, there)
 		}
 	}
-	roles := slices.DeleteFunc(k.aws.AWS().Roles(), func(arn string) bool { return !strings.Contains(arn, ":role/ocm-hub-") })
-	if entries := k.aws.AWS().EKSAccessEntries(hubARN); len(roles)+len(entries) > 0 || strings.Contains(k.authMap().Data["mapRoles"], ":role/ocm-hub-") {
+	roles := slices.DeleteFunc(k.aws.AWS().Roles(), func(arn string) bool {
+		return !strings.Contains(arn, ":role/ocm-hub-")
+	})
+	if entries := k.aws.AWS().EKSAccessEntries(hubARN); len(roles)+len(entries) > 0 ||
+		strings.Contains(k.authMap().Data["mapRoles"], ":role/ocm-hub-") {
 		k.T.Errorf("left in AWS: roles %q, access entries %v, and in aws-auth %q", roles, entries, k.authMap().Data)
 	}
 	if err := k.Admin.Delete(k.T.Context(), k.authMap()); client.IgnoreNotFound(err) != nil {
@@ -204,11 +219,14 @@ type member struct {
 func (k *kube) join(name string) *member {
 	k.T.Helper()
 	hub, arn := mustParse(k.T, hubARN), mustParse(k.T, "arn:aws:eks:eu-west-1:"+managedAccount+":cluster/"+name)
-	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn, role: awsirsa.AgentRoleARN(hub, arn), hubRole: awsirsa.GrantedRoleARN(hub, arn),
-		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())), Refused: isDenied}}
+	m := &member{Member: k.NewMember(name, "klusterlet-registration-sa"), kube: k, arn: arn,
+		role: awsirsa.AgentRoleARN(hub, arn), hubRole: awsirsa.GrantedRoleARN(hub, arn),
+		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())),
+			Refused: isDenied}}
 	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
 	regtest.Must(k.T, err)
-	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace)) // the agents of this test share a cluster
+	// the agents of this test share a cluster
+	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace))
 	createRole(k.T, k.aws, managedAccount, role)
 	m.tokenFile = k.tokenFile(k.Local, m.Namespace, m.Account)
 	m.restart()
@@ -223,10 +241,12 @@ func (m *member) restart() {
 	m.Start(agent.Options{Driver: driver})
 }
 
-// login gives the process the environment of the agent's pod. There is one at a time.
+// login gives the process the environment of the agent's pod. There is one at a
+// time.
 func (m *member) login() {
 	m.T.Helper()
-	for variable, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_ROLE_ARN": m.role, "AWS_WEB_IDENTITY_TOKEN_FILE": m.tokenFile} {
+	for variable, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
+		"AWS_ROLE_ARN": m.role, "AWS_WEB_IDENTITY_TOKEN_FILE": m.tokenFile} {
 		m.T.Setenv(variable, value)
 	}
 }
@@ -262,18 +282,21 @@ func (m *member) accept() {
 	m.until("the cluster joins", m.ready)
 }
 
-// expectBack waits until a cluster that is accepted again has its access. Its conditions do not say so: they are those of before.
+// expectBack waits until a cluster that is accepted again has its access. Its
+// conditions do not say so: they are those of before.
 func (m *member) expectBack() {
 	m.T.Helper()
 	m.until("the cluster is back", func() bool {
 		config, err := m.Agent.HubConfig(m.T.Context())
 		regtest.Must(m.T, err)
 		own, err := client.New(config, client.Options{Scheme: regtest.Scheme(m.T)})
-		return err == nil && m.Failed == nil && own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}) == nil
+		return err == nil && m.Failed == nil &&
+			own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}) == nil
 	})
 }
 
-// inAWS reports whether the cluster's role and its mapping to groups of the hub exist.
+// inAWS reports whether the cluster's role and its mapping to groups of the hub
+// exist.
 func (m *member) inAWS() (role, mapping bool) {
 	role = slices.Contains(m.kube.aws.AWS().Roles(), m.hubRole)
 	if m.kube.binding == awsirsa.AWSAuth {

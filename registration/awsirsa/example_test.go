@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// The administrator of the managed cluster's account makes this role before the cluster joins.
+// The administrator of the managed cluster's account makes this role before the
+// cluster joins.
 func ExampleAgentRole() {
 	hub, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-central-1:111111111111:cluster/hub")
 	managed, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-west-1:222222222222:cluster/shop")

@@ -35,7 +35,8 @@ func (w *hubEnvironment) accept(n int) {
 	}
 }
 
-// reconcileAll reconciles each cluster once, and returns how long all took, and all but the first.
+// reconcileAll reconciles each cluster once, and returns how long all took, and
+// all but the first.
 func (w *hubEnvironment) reconcileAll(n int) (all, others time.Duration) {
 	queue, begin := make(chan int), time.Now()
 	var running sync.WaitGroup
@@ -60,7 +61,8 @@ func (w *hubEnvironment) reconcileAll(n int) (all, others time.Duration) {
 	return time.Since(begin), others
 }
 
-// Fewer clusters than a hub may have, since the API server from memory is slow. The calls of AWS are counted for each cluster.
+// Fewer clusters than a hub may have, since the API server from memory is slow.
+// The calls of AWS are counted for each cluster.
 const clusters = 96
 
 func TestResyncAndRestartOfAHub(t *testing.T) {
@@ -90,7 +92,8 @@ type hanging struct {
 	role string
 }
 
-func (h hanging) GetRole(ctx context.Context, in *iam.GetRoleInput, opts ...func(*iam.Options)) (*iam.GetRoleOutput, error) {
+func (h hanging) GetRole(ctx context.Context, in *iam.GetRoleInput,
+	opts ...func(*iam.Options)) (*iam.GetRoleOutput, error) {
 	if *in.RoleName == h.role {
 		<-ctx.Done()
 		return nil, ctx.Err()

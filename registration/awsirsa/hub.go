@@ -28,8 +28,10 @@ type Binding string
 const (
 	// AccessEntries uses access entries of the EKS API, the default.
 	AccessEntries Binding = ""
-	// AWSAuth uses the ConfigMap kube-system/aws-auth, which aws-iam-authenticator reads too. A switch leaves the mappings of the
-	// other binding behind, so deny all clusters before it and accept them after it.
+	// AWSAuth uses the ConfigMap kube-system/aws-auth, which
+	// aws-iam-authenticator reads too. A switch leaves the mappings of the
+	// other binding behind, so deny all clusters before it and accept them
+	// after it.
 	AWSAuth Binding = "aws-auth"
 )
 
@@ -38,27 +40,34 @@ const defaultMaxRoles = 1000
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
-	// Hub is the ARN of the hub. Outside EKS it only names the account of the roles and the cluster ID in tokens. Required.
+	// Hub is the ARN of the hub. Outside EKS it only names the account of the
+	// roles and the cluster ID in tokens. Required.
 	Hub string
 	// IAM is a client for the hub's account. Required.
 	IAM IAM
 	// EKS is a client for the hub's region. Required for AccessEntries.
 	EKS EKS
-	// Client reads and writes the ConfigMap aws-auth, with the rights of [AWSAuthRBAC]. Its reads need to bypass the cache,
-	// because these rights allow no informer. Required for AWSAuth.
+	// Client reads and writes the ConfigMap aws-auth, with the rights of
+	// [AWSAuthRBAC]. Its reads need to bypass the cache, because these rights
+	// allow no informer. Required for AWSAuth.
 	Client client.Client
 	// Binding is AccessEntries or AWSAuth.
 	Binding Binding
-	// AutoApprove lists patterns of ARNs. The hub accepts matching clusters automatically. Empty: an administrator accepts each
-	// cluster. A pattern has to match the whole ARN. In it "*" matches any characters but ":" and "/", and "?" matches one of them.
-	// Write out the account, because any AWS account could have a cluster that matches a wildcard.
+	// AutoApprove lists patterns of ARNs. The hub accepts matching clusters
+	// automatically. Empty: an administrator accepts each cluster. A pattern
+	// has to match the whole ARN. In it "*" matches any characters but ":" and
+	// "/", and "?" matches one of them. Write out the account, because any AWS
+	// account could have a cluster that matches a wildcard.
 	//
-	// A cluster claims its ARN without proof. Its agent proves it later, when it assumes a role. A false claim gives access only to
-	// the agent of that ARN. It also blocks that ARN for other clusters until an administrator denies it.
+	// A cluster claims its ARN without proof. Its agent proves it later, when
+	// it assumes a role. A false claim gives access only to the agent of that
+	// ARN. It also blocks that ARN for other clusters until an administrator
+	// denies it.
 	AutoApprove []string
-	// MaxRoles is the number of roles that this hub may have in IAM. Default: 1000. From 80 % on an Event of the cluster
-	// warns. At MaxRoles the hub creates no role. It counts the roles that this process has seen, so after a restart the count is
-	// exact only after a resync.
+	// MaxRoles is the number of roles that this hub may have in IAM.
+	// Default: 1000. From 80 % on an Event of the cluster warns. At MaxRoles
+	// the hub creates no role. It counts the roles that this process has seen,
+	// so after a restart the count is exact only after a resync.
 	MaxRoles int
 	// Events records the warnings about MaxRoles. Nil records nothing.
 	Events events.EventRecorder
@@ -81,7 +90,8 @@ var _ registration.HubDriver = (*HubDriver)(nil)
 
 // binder maps a role to the groups of a cluster.
 type binder interface {
-	// bind maps the role and repairs drift. It refuses a mapping without the tags of this hub and cluster.
+	// bind maps the role and repairs drift. It refuses a mapping without the
+	// tags of this hub and cluster.
 	bind(ctx context.Context, g *grant) error
 	// unbind removes a mapping with these tags. It works without the role.
 	unbind(ctx context.Context, g *grant) error
@@ -131,7 +141,8 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 			return nil, errors.New("awsirsa: HubDriverOptions.Client is missing: the binding aws-auth needs a client of the hub")
 		}
 	default:
-		return nil, fmt.Errorf("awsirsa: unknown binding %q: use %q, or leave it out for access entries", options.Binding, AWSAuth)
+		return nil, fmt.Errorf("awsirsa: unknown binding %q: use %q, or leave it out for access entries", options.Binding,
+			AWSAuth)
 	}
 	for _, text := range options.AutoApprove {
 		if err := checkPattern(text); err != nil {
@@ -146,8 +157,10 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 //	registration_awsirsa_roles      roles in IAM of clusters that this process has granted
 //	registration_awsirsa_max_roles  how many this hub may have
 func (h *HubDriver) register(r prometheus.Registerer) error {
-	h.gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_roles", Help: "Roles in AWS IAM of the clusters of this hub."})
-	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_max_roles", Help: "Roles in AWS IAM that this hub may have."})
+	h.gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_roles",
+		Help: "Roles in AWS IAM of the clusters of this hub."})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_awsirsa_max_roles",
+		Help: "Roles in AWS IAM that this hub may have."})
 	limit.Set(float64(h.options.MaxRoles))
 	if r == nil {
 		return nil
@@ -158,7 +171,8 @@ func (h *HubDriver) register(r prometheus.Registerer) error {
 // Name returns "aws-irsa".
 func (h *HubDriver) Name() string { return registration.AuthTypeAWS }
 
-// Claim returns the ARN in the cluster's annotations. It refuses a suffix that does not match the ARN, and ignores it otherwise.
+// Claim returns the ARN in the cluster's annotations. It refuses a suffix that
+// does not match the ARN, and ignores it otherwise.
 func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	claim, ok, err := Claim(cluster)
 	if err != nil || !ok {
@@ -173,8 +187,10 @@ func (h *HubDriver) Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	}
 	suffix, ok := cluster.Annotations[OCMSuffixAnnotation]
 	if id := RoleSuffix(h.hub, managed); ok && suffix != id {
-		return "", false, fmt.Errorf("the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
-			OCMSuffixAnnotation, suffix, claim, id)
+		return "", false,
+			fmt.Errorf(
+				"the annotation %q is %.100q, but cluster %q has the suffix %q on this hub: correct it, and check the hub's ARN on the managed cluster",
+				OCMSuffixAnnotation, suffix, claim, id)
 	}
 	return claim, true, nil
 }
@@ -199,7 +215,8 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: GrantedRoleName(h.hub, managed), roleARN: GrantedRoleARN(h.hub, managed)}, nil
+	return &grant{cluster: cluster, hub: h.hub, managed: managed, roleName: GrantedRoleName(h.hub, managed),
+		roleARN: GrantedRoleARN(h.hub, managed)}, nil
 }
 
 // Grant implements [registration.HubDriver]. Without drift it makes two calls
@@ -245,7 +262,8 @@ func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	return err
 }
 
-// reserve adds a role that exists, or that is to be created, to those that were seen. It says when few are left, and refuses one too many.
+// reserve adds a role that exists, or that is to be created, to those that were
+// seen. It says when few are left, and refuses one too many.
 func (h *HubDriver) reserve(g *grant, create bool) error {
 	h.mu.Lock()
 	known := h.roles[g.cluster]
@@ -257,7 +275,8 @@ func (h *HubDriver) reserve(g *grant, create bool) error {
 	h.gauge.Set(float64(n))
 	h.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w for cluster %q: it has %d in account %s, and HubDriverOptions.MaxRoles is %d: have the quota of IAM raised, and MaxRoles with it, or remove clusters",
+		return fmt.Errorf(
+			"%w for cluster %q: it has %d in account %s, and HubDriverOptions.MaxRoles is %d: have the quota of IAM raised, and MaxRoles with it, or remove clusters",
 			errFull, g.cluster, n, g.hub.Account, h.options.MaxRoles)
 	}
 	const share, whole = 4, 5
@@ -265,9 +284,11 @@ func (h *HubDriver) reserve(g *grant, create bool) error {
 	if known || n < near || !create && n != near {
 		return nil
 	}
-	object := &ocm.ManagedCluster{TypeMeta: metav1.TypeMeta{APIVersion: ocm.GroupVersion.String(), Kind: "ManagedCluster"}, ObjectMeta: metav1.ObjectMeta{Name: g.cluster}}
+	object := &ocm.ManagedCluster{TypeMeta: metav1.TypeMeta{APIVersion: ocm.GroupVersion.String(), Kind: "ManagedCluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: g.cluster}}
 	kubeevent.Record(h.options.Events, object, corev1.EventTypeWarning, "RolesRunningOut", "Register",
-		fmt.Sprintf("this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account))
+		fmt.Sprintf(
+			"this hub has %d of at most %d roles in account %s: have the quota of IAM raised, and the hub's limit with it, or remove clusters", n, h.options.MaxRoles, g.hub.Account))
 	return nil
 }
 
@@ -278,16 +299,18 @@ func (h *HubDriver) forget(g *grant) {
 	h.gauge.Set(float64(len(h.roles)))
 }
 
-// checkPattern refuses what can match no ARN, such as a regular expression, or one of any account. With as many colons as an ARN, no star
-// stands for one.
+// checkPattern refuses what can match no ARN, such as a regular expression, or
+// one of any account. With as many colons as an ARN, no star stands for one.
 func checkPattern(text string) error {
 	const account, fields = 4, 6
 	parts := strings.Split(text, ":")
 	switch {
 	case len(parts) != fields:
-		return fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*", text)
+		return fmt.Errorf("the pattern %q is not one of ARNs: write it like arn:aws:eks:eu-*:123456789012:cluster/prod-*",
+			text)
 	case strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/-_*?") != "":
-		return fmt.Errorf("the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
+		return fmt.Errorf(
+			"the pattern %q can match no ARN: in patterns only * and ? are special, they are not regular expressions", text)
 	case strings.ContainsAny(parts[account], "*?"):
 		return fmt.Errorf("the pattern %q matches clusters of accounts that are not yours: write out the account", text)
 	}

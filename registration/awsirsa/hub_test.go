@@ -58,8 +58,10 @@ func checkGranted(t testing.TB, c *cloud) {
 	if r.trust != string(want.Trust) || len(r.policies) != 1 || r.policies[name] != string(want.Access) {
 		t.Errorf("trust policy %s, access policies %q", r.trust, r.policies)
 	}
-	for key, want := range map[string]string{"hub_cluster_account_id": "111111111111", "hub_cluster_name": "hub", "managed_cluster_account_id": "222222222222",
-		"managed_cluster_name": "shop", "registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"} {
+	for key, want := range map[string]string{"hub_cluster_account_id": "111111111111", "hub_cluster_name": "hub",
+		"managed_cluster_account_id": "222222222222",
+		"managed_cluster_name":       "shop", "registration.open-cluster-management.io/hub-cluster-arn": hubARN,
+		"registration.open-cluster-management.io/managed-cluster": "shop1"} {
 		if r.tags[key] != want {
 			t.Errorf("tag %q is %q, want %q", key, r.tags[key], want)
 		}
@@ -67,7 +69,8 @@ func checkGranted(t testing.TB, c *cloud) {
 	if got := c.groups(name); !slices.Equal(got, []string{"open-cluster-management:shop1"}) {
 		t.Errorf("the role has the groups %q", got)
 	}
-	if e := c.entries[r.arn]; e == nil || e.user != "arn:aws:sts::111111111111:assumed-role/"+name+"/{{SessionName}}" || e.kind != "STANDARD" {
+	if e := c.entries[r.arn]; e == nil || e.user != "arn:aws:sts::111111111111:assumed-role/"+name+"/{{SessionName}}" ||
+		e.kind != "STANDARD" {
 		t.Errorf("access entry %+v", e)
 	}
 }
@@ -83,13 +86,15 @@ func TestGrantThenRevoke(t *testing.T) {
 	c := newCloud()
 	mustGrant(t, c, "shop1", managedARN)
 	checkGranted(t, c)
-	if want := []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry", "CreateAccessEntry"}; !slices.Equal(c.calls, want) {
+	if want := []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry",
+		"CreateAccessEntry"}; !slices.Equal(c.calls, want) {
 		t.Errorf("a grant calls %q", c.calls)
 	}
 	c.reset()
 	mustRevoke(t, c, "shop1", managedARN)
 	checkNothingLeft(t, c)
-	if want := []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"}; !slices.Equal(c.calls, want) {
+	if want := []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy",
+		"DeleteRole"}; !slices.Equal(c.calls, want) {
 		t.Errorf("a revocation calls %q", c.calls)
 	}
 }
@@ -118,27 +123,33 @@ func TestGrantRepairsDrift(t *testing.T) {
 			r.trust = strings.Replace(r.trust, "222222222222", "999999999999", 1)
 		}},
 		{"trust policy with a further statement", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
-			r.trust = strings.Replace(r.trust, `"Statement":[`, `"Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:AssumeRole"},`, 1)
+			r.trust = strings.Replace(r.trust, `"Statement":[`,
+				`"Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sts:AssumeRole"},`, 1)
 		}},
 		{"trust policy with NotPrincipal", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
 			r.trust = strings.Replace(r.trust, `"Effect":"Allow"`, `"Effect":"Allow","NotPrincipal":{"AWS":"*"}`, 1)
 		}},
-		{"managed role re-created, principal shown by its old ID", []string{"UpdateAssumeRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
-			r.trust = strings.Replace(r.trust, "arn:aws:iam::222222222222:role/", "AROAOLD", 1)
-		}},
+		{"managed role re-created, principal shown by its old ID", []string{"UpdateAssumeRolePolicy"},
+			func(_ *cloud, r *role, _ *entry) {
+				r.trust = strings.Replace(r.trust, "arn:aws:iam::222222222222:role/", "AROAOLD", 1)
+			}},
 		{"tag changed", []string{"TagRole"}, func(_ *cloud, r *role, _ *entry) { r.tags["hub_cluster_name"] = "other" }},
 		{"tag removed", []string{"TagRole"}, func(_ *cloud, r *role, _ *entry) { delete(r.tags, "managed_cluster_name") }},
 		{"access policy", []string{"PutRolePolicy"}, func(_ *cloud, r *role, _ *entry) {
 			r.policies[name] = strings.Replace(r.policies[name], "eks:ListClusters", "*", 1)
 		}},
 		{"access policy removed", []string{"PutRolePolicy"}, func(_ *cloud, r *role, _ *entry) { delete(r.policies, name) }},
-		{"groups", []string{"UpdateAccessEntry"}, func(_ *cloud, _ *role, e *entry) { e.groups = append(e.groups, "open-cluster-management:other") }},
+		{"groups", []string{"UpdateAccessEntry"}, func(_ *cloud, _ *role, e *entry) {
+			e.groups = append(e.groups, "open-cluster-management:other")
+		}},
 		{"user name", []string{"UpdateAccessEntry"}, func(_ *cloud, _ *role, e *entry) { e.user = "admin" }},
 		{"entry removed", []string{"CreateAccessEntry"}, func(c *cloud, r *role, _ *entry) { delete(c.entries, r.arn) }},
-		{"role re-created with its tags", []string{"DeleteAccessEntry", "CreateAccessEntry"}, func(c *cloud, r *role, _ *entry) {
-			c.newRole(name, r.tags, r.trust).policies = r.policies
-		}},
-		{"role removed", []string{"CreateRole", "PutRolePolicy", "DeleteAccessEntry", "CreateAccessEntry"}, func(c *cloud, _ *role, _ *entry) { delete(c.roles, name) }},
+		{"role re-created with its tags", []string{"DeleteAccessEntry", "CreateAccessEntry"},
+			func(c *cloud, r *role, _ *entry) {
+				c.newRole(name, r.tags, r.trust).policies = r.policies
+			}},
+		{"role removed", []string{"CreateRole", "PutRolePolicy", "DeleteAccessEntry", "CreateAccessEntry"},
+			func(c *cloud, _ *role, _ *entry) { delete(c.roles, name) }},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			c := newCloud()
@@ -207,7 +218,8 @@ func TestGrantWaitsUntilARoleShows(t *testing.T) {
 
 func TestTransientErrorsAreRetried(t *testing.T) {
 	for _, action := range []string{"GetRole", "CreateRole", "PutRolePolicy", "DescribeAccessEntry", "CreateAccessEntry"} {
-		for _, code := range []string{"Throttling", "ThrottlingException", "InvalidParameterException", "EntityTemporarilyUnmodifiable", "ConcurrentModification"} {
+		for _, code := range []string{"Throttling", "ThrottlingException", "InvalidParameterException",
+			"EntityTemporarilyUnmodifiable", "ConcurrentModification"} {
 			t.Run(action+" "+code, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := newCloud()
@@ -218,7 +230,8 @@ func TestTransientErrorsAreRetried(t *testing.T) {
 			})
 		}
 	}
-	for _, action := range []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"} {
+	for _, action := range []string{"DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy",
+		"DeleteRole"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCloud()
@@ -256,11 +269,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		name, says string
 		set        func(*cloud)
 	}{
-		{"agent's role does not exist", "arn:aws:iam::222222222222:role/ocm-managed-cluster-", func(c *cloud) { c.noAgent = true }},
+		{"agent's role does not exist", "arn:aws:iam::222222222222:role/ocm-managed-cluster-", func(c *cloud) {
+			c.noAgent = true
+		}},
 		{"quota", "quota", func(c *cloud) {
 			c.failures["CreateRole"] = apiError("LimitExceeded", "Cannot exceed quota for RolesPerAccount: 1000")
 		}},
-		{"no permission", "permissions of its access policy", func(c *cloud) { c.failures["CreateRole"] = apiError("AccessDenied", "no") }},
+		{"no permission", "permissions of its access policy", func(c *cloud) {
+			c.failures["CreateRole"] = apiError("AccessDenied", "no")
+		}},
 		{"no access entries", "API_AND_CONFIG_MAP", func(c *cloud) { c.configMode = true }},
 	} {
 		t.Run(e.name, func(t *testing.T) {
@@ -291,18 +308,23 @@ func TestSecondClusterOfOneARNIsRefused(t *testing.T) {
 	})
 }
 
-// The hash leaves out the region, so the role of another cluster can have the name of this one's.
+// The hash leaves out the region, so the role of another cluster can have the
+// name of this one's.
 func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud()
 		mustGrant(t, c, "shop1", managedARN)
 		elsewhere := strings.Replace(managedARN, "eu-west-1", "us-east-1", 1)
 		_, err := newHub(t, c).Grant(t.Context(), "shop2", elsewhere)
-		if err == nil || !strings.Contains(err.Error(), `of cluster "shop1" already`) || !strings.Contains(err.Error(), "in another region") {
+		if err == nil || !strings.Contains(err.Error(), `of cluster "shop1" already`) ||
+			!strings.Contains(err.Error(), "in another region") {
 			t.Errorf("got %v", err)
 		}
-		other := newHub(t, c, func(o *awsirsa.HubDriverOptions) { o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1) })
-		if _, err := other.Grant(t.Context(), "shop1", managedARN); err == nil || !strings.Contains(err.Error(), "belongs to the hub") {
+		other := newHub(t, c, func(o *awsirsa.HubDriverOptions) {
+			o.Hub = strings.Replace(hubARN, "eu-central-1", "us-east-1", 1)
+		})
+		if _, err := other.Grant(t.Context(), "shop1", managedARN); err == nil ||
+			!strings.Contains(err.Error(), "belongs to the hub") {
 			t.Errorf("another hub's role: %v", err)
 		}
 		if err := other.Revoke(t.Context(), "shop1", managedARN); err != nil {
@@ -315,7 +337,8 @@ func TestClusterOfThatNameInAnotherRegionIsRefused(t *testing.T) {
 func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	hub, managed := pair(t)
 	name := awsirsa.GrantedRoleName(hub, managed)
-	ours := map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop1"}
+	ours := map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN,
+		"registration.open-cluster-management.io/managed-cluster": "shop1"}
 	for _, f := range []struct {
 		name string
 		set  func(*cloud)
@@ -323,7 +346,8 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 		{"role without tags", func(c *cloud) { c.newRole(name, map[string]string{}, "{}") }},
 		{"role with the tags of the pair alone", func(c *cloud) { c.newRole(name, awsirsa.Tags(hub, managed), "{}") }},
 		{"role of another cluster whose name begins the same", func(c *cloud) {
-			c.newRole(name, map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN, "registration.open-cluster-management.io/managed-cluster": "shop10"}, "{}")
+			c.newRole(name, map[string]string{"registration.open-cluster-management.io/hub-cluster-arn": hubARN,
+				"registration.open-cluster-management.io/managed-cluster": "shop10"}, "{}")
 		}},
 		{"role with a path", func(c *cloud) { c.newRole(name, ours, "{}").arn = "arn:aws:iam::111111111111:role/x/" + name }},
 		{"access entry without tags", func(c *cloud) {
@@ -365,12 +389,20 @@ func TestClaim(t *testing.T) {
 	}{
 		{name: "no annotations", annotations: map[string]string{"a": "b"}},
 		{name: "proposal", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN}, ok: true},
-		{name: "Open Cluster Management", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: id}, ok: true},
-		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN}, ok: true},
-		{name: "both, of two clusters", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"}, refused: true},
-		{name: "suffix of another cluster", annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(hub, hub)}, refused: true},
+		{name: "Open Cluster Management",
+			annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: id}, ok: true},
+		{name: "both", annotations: map[string]string{awsirsa.ARNAnnotation: managedARN,
+			awsirsa.OCMARNAnnotation: managedARN}, ok: true},
+		{name: "both, of two clusters",
+			annotations: map[string]string{awsirsa.ARNAnnotation: managedARN, awsirsa.OCMARNAnnotation: managedARN + "2"},
+			refused:     true},
+		{name: "suffix of another cluster",
+			annotations: map[string]string{awsirsa.OCMARNAnnotation: managedARN,
+				awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(hub, hub)}, refused: true},
 		{name: "suffix alone", annotations: map[string]string{awsirsa.OCMSuffixAnnotation: id}, refused: true},
-		{name: "partition of another hub", annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"}, refused: true},
+		{name: "partition of another hub",
+			annotations: map[string]string{awsirsa.ARNAnnotation: "arn:aws-cn:eks:cn-north-1:222222222222:cluster/shop"},
+			refused:     true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			checkClaim(t, c.annotations, c.ok, c.refused)
@@ -380,7 +412,9 @@ func TestClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkClaim(t, map[string]string{awsirsa.ARNAnnotation: arn}, false, true)
 			checkClaim(t, map[string]string{awsirsa.OCMARNAnnotation: arn}, false, true)
-			h := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) { o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"} })
+			h := newHub(t, newCloud(), func(o *awsirsa.HubDriverOptions) {
+				o.AutoApprove = []string{"*:*:*:*:222222222222:*/*"}
+			})
 			if ok, err := h.Approves(t.Context(), claimed(nil), arn); ok || err == nil {
 				t.Errorf("approved: %t, %v", ok, err)
 			}
@@ -442,7 +476,9 @@ func TestPatternsAreNoRegularExpressionsAndNameTheAccount(t *testing.T) {
 		"ten accounts":   "arn:aws:eks:eu-west-1:22222222222?:cluster/shop",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(), AutoApprove: []string{pattern}})
+			_,
+				err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: newCloud(), EKS: newCloud(),
+				AutoApprove: []string{pattern}})
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", pattern)) {
 				t.Errorf("%q is accepted: %v", pattern, err)
 			}
@@ -467,7 +503,8 @@ func TestEventAndMetricFrom80PercentOn(t *testing.T) {
 		t.Errorf("Event %q", event)
 	}
 	regtest.Must(t, h.Revoke(t.Context(), "shop1", managedARN+"1"))
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(`# HELP registration_awsirsa_max_roles Roles in AWS IAM that this hub may have.
+	if err := testutil.GatherAndCompare(metrics,
+		strings.NewReader(`# HELP registration_awsirsa_max_roles Roles in AWS IAM that this hub may have.
 # TYPE registration_awsirsa_max_roles gauge
 registration_awsirsa_max_roles 5
 # HELP registration_awsirsa_roles Roles in AWS IAM of the clusters of this hub.
@@ -487,7 +524,8 @@ func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 		}
 	}
 	again, err := h.Grant(t.Context(), "shop1", managedARN)
-	if err == nil || !strings.Contains(err.Error(), "HubDriverOptions.MaxRoles is 2") || !strings.Contains(err.Error(), "remove clusters") || len(c.roles) != 2 {
+	if err == nil || !strings.Contains(err.Error(), "HubDriverOptions.MaxRoles is 2") ||
+		!strings.Contains(err.Error(), "remove clusters") || len(c.roles) != 2 {
 		t.Errorf("%d roles, %v", len(c.roles), err)
 	}
 	if again < 5*time.Minute || again > 10*time.Minute {
@@ -511,7 +549,8 @@ func TestHubCreatesNoRoleBeyondMaxRoles(t *testing.T) {
 func TestRoleOfAnAgentThatDoesNotExistIsAwaitedForMinutes(t *testing.T) {
 	c := newCloud()
 	c.noAgent = true
-	if again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil || again < 5*time.Minute || again > 10*time.Minute {
+	if again, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN); err == nil || again < 5*time.Minute ||
+		again > 10*time.Minute {
 		t.Errorf("the hub tries again after %s, %v", again, err)
 	}
 	c.failures["GetRole"] = apiError("AccessDenied", "no")

@@ -24,15 +24,18 @@ import (
 type IAM interface {
 	GetRole(context.Context, *iam.GetRoleInput, ...func(*iam.Options)) (*iam.GetRoleOutput, error)
 	CreateRole(context.Context, *iam.CreateRoleInput, ...func(*iam.Options)) (*iam.CreateRoleOutput, error)
-	UpdateAssumeRolePolicy(context.Context, *iam.UpdateAssumeRolePolicyInput, ...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error)
+	UpdateAssumeRolePolicy(context.Context, *iam.UpdateAssumeRolePolicyInput,
+		...func(*iam.Options)) (*iam.UpdateAssumeRolePolicyOutput, error)
 	TagRole(context.Context, *iam.TagRoleInput, ...func(*iam.Options)) (*iam.TagRoleOutput, error)
 	DeleteRole(context.Context, *iam.DeleteRoleInput, ...func(*iam.Options)) (*iam.DeleteRoleOutput, error)
 	GetRolePolicy(context.Context, *iam.GetRolePolicyInput, ...func(*iam.Options)) (*iam.GetRolePolicyOutput, error)
 	PutRolePolicy(context.Context, *iam.PutRolePolicyInput, ...func(*iam.Options)) (*iam.PutRolePolicyOutput, error)
-	DeleteRolePolicy(context.Context, *iam.DeleteRolePolicyInput, ...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error)
+	DeleteRolePolicy(context.Context, *iam.DeleteRolePolicyInput,
+		...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error)
 }
 
-// Codes of errors. The SDK has types for most; the codes serve answers of both services alike.
+// Codes of errors. The SDK has types for most; the codes serve answers of both
+// services alike.
 const (
 	codeNoRole      = "NoSuchEntity"
 	codeRoleExists  = "EntityAlreadyExists"
@@ -53,15 +56,17 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
 }
 
-// isTransient reports whether an error is transient: throttling, a concurrent change, or a service that does not see yet what the hub has just
-// made or deleted.
+// isTransient reports whether an error is transient: throttling, a concurrent
+// change, or a service that does not see yet what the hub has just made or
+// deleted.
 func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
 	}
 	_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
-	return throttled || hasCode(err, codeNoRole, codeRoleExists, codeRoleChanges, codeRoleInUse, codeConcurrent, codeNoRoleYet, codeEntryExists, codeServerFails)
+	return throttled || hasCode(err, codeNoRole, codeRoleExists, codeRoleChanges, codeRoleInUse, codeConcurrent,
+		codeNoRoleYet, codeEntryExists, codeServerFails)
 }
 
 const (
@@ -74,13 +79,15 @@ const (
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
 )
 
-// persist repeats an attempt while its error is transient, up to about 20 s. IAM shows a new role to itself and to EKS only after some time. Attempts are
+// persist repeats an attempt while its error is transient, up to about 20 s.
+// IAM shows a new role to itself and to EKS only after some time. Attempts are
 // idempotent.
 func persist(ctx context.Context, try func() error) error {
 	delay := minDelay
 	for attempt := 1; ; attempt++ {
 		err := try()
-		if err == nil || attempt == maxAttempts || !isTransient(err) || pause.For(ctx, delay/2+rand.N(delay/2)) != nil { //nolint:gosec // spreads load
+		if err == nil || attempt == maxAttempts || !isTransient(err) ||
+			pause.For(ctx, delay/2+rand.N(delay/2)) != nil { //nolint:gosec // spreads load
 			return err
 		}
 		delay = min(2*delay, maxDelay)
@@ -92,7 +99,8 @@ func (g *grant) explain(what string, err error) error {
 	remedy := "the hub tries again"
 	switch {
 	case hasCode(err, codeNoPrincipal):
-		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy", AgentRoleARN(g.hub, g.managed))
+		remedy = fmt.Sprintf("create the role %q of the managed cluster first, with its trust policy and access policy",
+			AgentRoleARN(g.hub, g.managed))
 	case hasCode(err, codeQuota):
 		remedy = fmt.Sprintf("have the quota of roles of account %s raised, or remove clusters", g.hub.Account)
 	case hasCode(err, "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
@@ -100,12 +108,15 @@ func (g *grant) explain(what string, err error) error {
 	case hasCode(err, codeRoleInUse):
 		remedy = "detach from the role what the hub did not attach"
 	case hasCode(err, codeWrongMode):
-		remedy = fmt.Sprintf("set the authentication mode of the hub %q to API_AND_CONFIG_MAP, or use the binding aws-auth", g.hub.String())
+		remedy = fmt.Sprintf("set the authentication mode of the hub %q to API_AND_CONFIG_MAP, or use the binding aws-auth",
+			g.hub.String())
 	}
-	return &failure{fmt.Sprintf("%s of role %q for cluster %q: %s; %s", what, g.roleARN, g.cluster, text(err), remedy), err}
+	return &failure{fmt.Sprintf("%s of role %q for cluster %q: %s; %s", what, g.roleARN, g.cluster, text(err), remedy),
+		err}
 }
 
-// failure is an error of AWS without request ID, which would make each condition differ from the one before.
+// failure is an error of AWS without request ID, which would make each
+// condition differ from the one before.
 type failure struct {
 	message string
 	err     error
@@ -125,18 +136,23 @@ func text(err error) string {
 // errFull says that the hub has all the roles that it may have.
 var errFull = errors.New("the hub creates no role")
 
-// errForeign says that something exists that this hub has not made for this cluster.
+// errForeign says that something exists that this hub has not made for this
+// cluster.
 var errForeign = errors.New("it is not of this hub and this cluster")
 
 func (g *grant) foreign(what string, tags map[string]string) error {
-	if hub, cluster := tags[tagOwnerHub], tags[tagOwnerCluster]; hub == g.hub.String() && cluster != "" && cluster != g.cluster {
-		return fmt.Errorf("%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: join with the right ARN, or deny that cluster first",
+	if hub, cluster := tags[tagOwnerHub], tags[tagOwnerCluster]; hub == g.hub.String() && cluster != "" &&
+		cluster != g.cluster {
+		return fmt.Errorf(
+			"%w: the %s %q is of cluster %q already, which has the ARN %q or one of the same name and account in another region. Names of roles do not hold the region: join with the right ARN, or deny that cluster first",
 			errForeign, what, g.roleARN, cluster, g.managed.String())
 	} else if hub != "" && hub != g.hub.String() {
-		return fmt.Errorf("%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",
+		return fmt.Errorf(
+			"%w: the %s %q belongs to the hub %q, whose name and account are the same: use a hub with another name",
 			errForeign, what, g.roleARN, hub)
 	}
-	return fmt.Errorf("%w: the %s %q has a path, or lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
+	return fmt.Errorf(
+		"%w: the %s %q has a path, or lacks the tags %s=%s and %s=%s: remove it if nothing needs it, then the hub makes its own",
 		errForeign, what, g.roleARN, tagOwnerHub, g.hub.String(), tagOwnerCluster, g.cluster)
 }
 
@@ -176,8 +192,8 @@ func (g *grant) ownRole(role *iamtypes.Role) error {
 	return nil
 }
 
-// ensureRole makes the role, or repairs trust policy and tags. Ownership comes with the role, in one call, so no crash leaves a role
-// without an owner.
+// ensureRole makes the role, or repairs trust policy and tags. Ownership comes
+// with the role, in one call, so no crash leaves a role without an owner.
 func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err error) {
 	role, err := h.getRole(ctx, g)
 	if err != nil {
@@ -188,8 +204,9 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 		if err := h.reserve(g, true); err != nil {
 			return false, err
 		}
-		out, err := h.options.IAM.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
-			AssumeRolePolicyDocument: aws.String(string(trust))})
+		out, err := h.options.IAM.CreateRole(ctx,
+			&iam.CreateRoleInput{RoleName: &g.roleName, Tags: g.roleTags(), Description: aws.String(roleDescription),
+				AssumeRolePolicyDocument: aws.String(string(trust))})
 		if err != nil || out.Role == nil {
 			h.forget(g)
 			return false, g.explain("creation", orEmpty(err))
@@ -205,7 +222,8 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 		return false, err
 	}
 	if !samePolicy(trust, aws.ToString(role.AssumeRolePolicyDocument)) {
-		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(string(trust))})
+		_, err := h.options.IAM.UpdateAssumeRolePolicy(ctx,
+			&iam.UpdateAssumeRolePolicyInput{RoleName: &g.roleName, PolicyDocument: aws.String(string(trust))})
 		if err != nil {
 			return false, g.explain("repair of the trust policy", err)
 		}
@@ -238,7 +256,8 @@ func orEmpty(err error) error {
 	return err
 }
 
-// ensureAccess gives the role its access policy, the only inline policy, under the name of the role.
+// ensureAccess gives the role its access policy, the only inline policy, under
+// the name of the role.
 func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) error {
 	access := accessPolicy(g.hub).json()
 	if !created {
@@ -250,15 +269,17 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 			return g.explain("lookup of the access policy", err)
 		}
 	}
-	_, err := h.options.IAM.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(string(access))})
+	_, err := h.options.IAM.PutRolePolicy(ctx,
+		&iam.PutRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName, PolicyDocument: aws.String(string(access))})
 	if err != nil {
 		return g.explain("access policy", err)
 	}
 	return nil
 }
 
-// deleteRole deletes the role if it is ours. It looks more than once for a role that is not there: one that was made just before a crash may
-// not show yet, and would be left behind.
+// deleteRole deletes the role if it is ours. It looks more than once for a role
+// that is not there: one that was made just before a crash may not show yet,
+// and would be left behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	role, err := h.getRole(ctx, g)
 	for look := 1; role == nil && err == nil && look < revocationReads; look++ {
@@ -270,7 +291,8 @@ func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	if err != nil || role == nil || g.ownRole(role) != nil {
 		return err
 	}
-	_, err = h.options.IAM.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
+	_, err = h.options.IAM.DeleteRolePolicy(ctx,
+		&iam.DeleteRolePolicyInput{RoleName: &g.roleName, PolicyName: &g.roleName})
 	if err == nil || hasCode(err, codeNoRole) {
 		_, err = h.options.IAM.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &g.roleName})
 	}

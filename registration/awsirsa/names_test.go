@@ -99,7 +99,9 @@ func TestHubNameHasAtMost31Characters(t *testing.T) {
 	if name, err := awsirsa.HubRoleName(hub); err == nil || !strings.Contains(err.Error(), "at most 31") {
 		t.Errorf("32 characters: %q, %v", name, err)
 	}
-	if _, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hub.String(), IAM: newCloud(), EKS: newCloud()}); err == nil {
+	if _,
+		err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hub.String(), IAM: newCloud(),
+		EKS: newCloud()}); err == nil {
 		t.Error("a hub with a name too long is accepted")
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// ClusterARN names an EKS cluster: arn:<partition>:eks:<region>:<account>:cluster/<name>.
+// ClusterARN names an EKS cluster:
+// arn:<partition>:eks:<region>:<account>:cluster/<name>.
 type ClusterARN struct{ Partition, Region, Account, Name string }
 
 // String returns the ARN.
@@ -22,12 +23,15 @@ func (a ClusterARN) String() string {
 func ParseClusterARN(s string) (ClusterARN, error) {
 	arn, err := awsname.ParseClusterARN(s)
 	if err != nil {
-		return ClusterARN{}, fmt.Errorf("%.300q is not the ARN of an EKS cluster: %w; write arn:<partition>:eks:<region>:<account>:cluster/<name>", s, err)
+		return ClusterARN{},
+			fmt.Errorf(
+				"%.300q is not the ARN of an EKS cluster: %w; write arn:<partition>:eks:<region>:<account>:cluster/<name>", s, err)
 	}
 	return ClusterARN(arn), nil
 }
 
-// Keys of the tags that describe a pair of clusters. The hub role's trust policy requires them.
+// Keys of the tags that describe a pair of clusters. The hub role's trust
+// policy requires them.
 const (
 	tagHubAccount     = "hub_cluster_account_id"
 	tagHubName        = "hub_cluster_name"
@@ -37,22 +41,27 @@ const (
 
 // Tags returns the tags of a pair of clusters, which both of its roles carry.
 func Tags(hub, managed ClusterARN) map[string]string {
-	return map[string]string{tagHubAccount: hub.Account, tagHubName: hub.Name, tagManagedAccount: managed.Account, tagManagedName: managed.Name}
+	return map[string]string{tagHubAccount: hub.Account, tagHubName: hub.Name, tagManagedAccount: managed.Account,
+		tagManagedName: managed.Name}
 }
 
-// RoleSuffix returns the hash in the names of a pair's roles, computed from the values of its tags. It ignores partition and region, so two
-// clusters with the same name and account share it. Ownership tags keep these apart.
+// RoleSuffix returns the hash in the names of a pair's roles, computed from the
+// values of its tags. It ignores partition and region, so two clusters with the
+// same name and account share it. Ownership tags keep these apart.
 func RoleSuffix(hub, managed ClusterARN) string {
-	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name}, "#"))) //nolint:gosec // as above
+	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name},
+		"#"))) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
 }
 
-// GrantedRoleName returns the name of the role in the hub's account that a managed cluster's agent uses on the hub.
+// GrantedRoleName returns the name of the role in the hub's account that a
+// managed cluster's agent uses on the hub.
 func GrantedRoleName(hub, managed ClusterARN) string {
 	return grantedRolePrefix + RoleSuffix(hub, managed)
 }
 
-// AgentRoleName returns the name of the agent's first role, in the managed cluster's account.
+// AgentRoleName returns the name of the agent's first role, in the managed
+// cluster's account.
 func AgentRoleName(hub, managed ClusterARN) string {
 	return "ocm-managed-cluster-" + RoleSuffix(hub, managed)
 }
@@ -75,13 +84,16 @@ const (
 	maxRoleName           = 64
 )
 
-// HubRoleName returns the name of the hub's own role, with which it creates the others. It fails for hub names over 31
-// characters, which are too long for IAM.
+// HubRoleName returns the name of the hub's own role, with which it creates the
+// others. It fails for hub names over 31 characters, which are too long for
+// IAM.
 func HubRoleName(hub ClusterARN) (string, error) {
 	const longest = maxRoleName - len(identityCreatorSuffix)
 	if len(hub.Name) > longest {
-		return "", fmt.Errorf("the name of the hub, %q, has %d characters: use a hub with at most %d, since the name of an IAM role has at most %d and that of the hub's role is <hub>%s",
-			hub.Name, len(hub.Name), longest, maxRoleName, identityCreatorSuffix)
+		return "",
+			fmt.Errorf(
+				"the name of the hub, %q, has %d characters: use a hub with at most %d, since the name of an IAM role has at most %d and that of the hub's role is <hub>%s",
+				hub.Name, len(hub.Name), longest, maxRoleName, identityCreatorSuffix)
 	}
 	return hub.Name + identityCreatorSuffix, nil
 }
@@ -100,5 +112,6 @@ func roleARN(of ClusterARN, name string) string {
 	return "arn:" + of.Partition + ":iam::" + of.Account + ":role/" + name
 }
 
-// DefaultKlusterlet begins the names of the ServiceAccounts that an agent's role trusts.
+// DefaultKlusterlet begins the names of the ServiceAccounts that an agent's
+// role trusts.
 const DefaultKlusterlet = "klusterlet"

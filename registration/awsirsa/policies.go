@@ -23,7 +23,8 @@ type policy struct {
 	Statement []statement
 }
 
-// statement is one statement of a policy. A trust policy has principals, an access policy has resources.
+// statement is one statement of a policy. A trust policy has principals, an
+// access policy has resources.
 type statement struct {
 	Sid       string `json:",omitempty"`
 	Effect    string
@@ -60,8 +61,8 @@ func (p policy) json() json.RawMessage {
 	return content
 }
 
-// samePolicy reports whether a document of IAM, which is URL-encoded, has the effect of a policy. A document with more fields than ours
-// differs.
+// samePolicy reports whether a document of IAM, which is URL-encoded, has the
+// effect of a policy. A document with more fields than ours differs.
 func samePolicy(want json.RawMessage, document string) bool {
 	text, err := url.PathUnescape(document)
 	if err != nil {
@@ -78,7 +79,8 @@ func parsePolicy(text string) (p policy, err error) {
 	return p, decoder.Decode(&p)
 }
 
-// canonical is the JSON without what has no effect: the names of statements, and the order of values.
+// canonical is the JSON without what has no effect: the names of statements,
+// and the order of values.
 func (p policy) canonical() json.RawMessage {
 	p.Statement = slices.Clone(p.Statement)
 	for i := range p.Statement {
@@ -108,8 +110,9 @@ type Role struct {
 // Name returns the name of the role.
 func (r Role) Name() string { return r.ARN[strings.LastIndexByte(r.ARN, '/')+1:] }
 
-// Verify compares the role in IAM with what it should be. The access policy has to be an inline policy of the role's own name. Verify
-// calls only GetRole and GetRolePolicy.
+// Verify compares the role in IAM with what it should be. The access policy has
+// to be an inline policy of the role's own name. Verify calls only GetRole and
+// GetRolePolicy.
 func (r Role) Verify(ctx context.Context, c IAM) error {
 	name := r.Name()
 	out, err := c.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
@@ -118,7 +121,8 @@ func (r Role) Verify(ctx context.Context, c IAM) error {
 	}
 	var wrong []error
 	if arn := aws.ToString(out.Role.Arn); arn != r.ARN {
-		wrong = append(wrong, fmt.Errorf("its ARN is %q: use credentials of the right account, and a role without a path", arn))
+		wrong = append(wrong,
+			fmt.Errorf("its ARN is %q: use credentials of the right account, and a role without a path", arn))
 	}
 	if !samePolicy(r.Trust, aws.ToString(out.Role.AssumeRolePolicyDocument)) {
 		wrong = append(wrong, errors.New("its trust policy differs: replace it"))
@@ -129,7 +133,8 @@ func (r Role) Verify(ctx context.Context, c IAM) error {
 	access, err := c.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: &name})
 	switch {
 	case err != nil:
-		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w%s", name, err, ifMissing(err, "; add it, or check by hand that another policy allows the same")))
+		wrong = append(wrong, fmt.Errorf("its inline policy %q cannot be read: %w%s", name, err,
+			ifMissing(err, "; add it, or check by hand that another policy allows the same")))
 	case !samePolicy(r.Access, aws.ToString(access.PolicyDocument)):
 		wrong = append(wrong, fmt.Errorf("its inline policy %q differs: replace it", name))
 	}
@@ -152,15 +157,18 @@ const (
 	hubServiceAccount = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
 )
 
-// AgentRole returns the role of a managed cluster's agent. An administrator creates it before the agent starts. issuer is the https URL of
-// the managed cluster's OIDC issuer. klusterlet names its Klusterlet; "" means "klusterlet".
+// AgentRole returns the role of a managed cluster's agent. An administrator
+// creates it before the agent starts. issuer is the https URL of the managed
+// cluster's OIDC issuer. klusterlet names its Klusterlet; "" means
+// "klusterlet".
 func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error) {
 	if err := checkPair(hub, managed); err != nil {
 		return Role{}, err
 	}
 	trust := policy{Version: policyVersion}
 	for _, agent := range []string{"registration", "work"} {
-		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, DefaultKlusterlet) + "-" + agent + "-sa"
+		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, DefaultKlusterlet) + "-" +
+			agent + "-sa"
 		statement, err := webIdentity(managed, issuer, account)
 		if err != nil {
 			return Role{}, err
@@ -171,23 +179,28 @@ func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error)
 	return Role{ARN: AgentRoleARN(hub, managed), Trust: trust.json(), Access: access.json(), Tags: Tags(hub, managed)}, nil
 }
 
-// GrantedRole returns the role that the hub creates for an accepted cluster. Only the role of its agent may assume it.
+// GrantedRole returns the role that the hub creates for an accepted cluster.
+// Only the role of its agent may assume it.
 func GrantedRole(hub, managed ClusterARN) Role {
-	return Role{ARN: GrantedRoleARN(hub, managed), Trust: trustPolicy(hub, managed).json(), Access: accessPolicy(hub).json(), Tags: Tags(hub, managed)}
+	return Role{ARN: GrantedRoleARN(hub, managed), Trust: trustPolicy(hub, managed).json(),
+		Access: accessPolicy(hub).json(), Tags: Tags(hub, managed)}
 }
 
-// trustPolicy lets the managed cluster's role assume the hub role if it carries the tags of the pair.
+// trustPolicy lets the managed cluster's role assume the hub role if it carries
+// the tags of the pair.
 func trustPolicy(hub, managed ClusterARN) policy {
 	tags := map[string]oneOrMany{}
 	for key, value := range Tags(hub, managed) {
 		tags["aws:PrincipalTag/"+key] = oneOrMany{value}
 	}
-	return allow(statement{Principal: map[string]oneOrMany{"AWS": {AgentRoleARN(hub, managed)}}, Action: oneOrMany{"sts:AssumeRole"},
+	return allow(statement{Principal: map[string]oneOrMany{"AWS": {AgentRoleARN(hub, managed)}},
+		Action:    oneOrMany{"sts:AssumeRole"},
 		Condition: map[string]map[string]oneOrMany{"StringEquals": tags}})
 }
 
 func accessPolicy(hub ClusterARN) policy {
-	return allow(statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"}, Resource: oneOrMany{hub.String()}})
+	return allow(statement{Action: oneOrMany{"eks:DescribeCluster", "eks:ListClusters"},
+		Resource: oneOrMany{hub.String()}})
 }
 
 // HubRole returns the role of the hub itself. An administrator creates it
@@ -202,13 +215,18 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	if err != nil {
 		return Role{}, err
 	}
-	access := allow(statement{Resource: oneOrMany{roleARN(hub, grantedRolePrefix+"*")}, Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
-		"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"}})
+	access := allow(statement{Resource: oneOrMany{roleARN(hub, grantedRolePrefix+"*")},
+		Action: oneOrMany{"iam:CreateRole", "iam:DeleteRole",
+			"iam:DeleteRolePolicy", "iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole",
+			"iam:UpdateAssumeRolePolicy"}})
 	if binding == AccessEntries {
-		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account, hub.Name, hub.Account, grantedRolePrefix)
+		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account,
+			hub.Name, hub.Account, grantedRolePrefix)
 		access.Statement = append(access.Statement,
-			// The tags of a new entry: AWS does not document whether the cluster's or the entry's name is checked.
-			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"}, Resource: oneOrMany{hub.String()}},
+			// The tags of a new entry: AWS does not document whether the
+			// cluster's or the entry's name is checked.
+			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"},
+				Resource: oneOrMany{hub.String()}},
 			statement{Effect: "Allow", Resource: oneOrMany{entries},
 				Action: oneOrMany{"eks:DeleteAccessEntry", "eks:DescribeAccessEntry", "eks:TagResource", "eks:UpdateAccessEntry"}})
 	}
@@ -226,6 +244,8 @@ func webIdentity(cluster ClusterARN, issuer, subject string) (statement, error) 
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
 	return statement{Effect: "Allow", Action: oneOrMany{"sts:AssumeRoleWithWebIdentity"},
-		Principal: map[string]oneOrMany{"Federated": {"arn:" + cluster.Partition + ":iam::" + cluster.Account + ":oidc-provider/" + provider}},
-		Condition: map[string]map[string]oneOrMany{"StringEquals": {provider + ":sub": {subject}, provider + ":aud": {"sts.amazonaws.com"}}}}, nil
+		Principal: map[string]oneOrMany{
+			"Federated": {"arn:" + cluster.Partition + ":iam::" + cluster.Account + ":oidc-provider/" + provider}},
+		Condition: map[string]map[string]oneOrMany{"StringEquals": {provider + ":sub": {subject},
+			provider + ":aud": {"sts.amazonaws.com"}}}}, nil
 }

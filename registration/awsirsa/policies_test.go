@@ -12,7 +12,8 @@ import (
 
 // fill replaces the placeholders of the proposal.
 var fill = strings.NewReplacer(
-	"<hub-account-id>", "111111111111", "<hub-cluster-account-id>", "111111111111", "<hub-cluster-name>", "hub", "<hub-region>", "eu-central-1",
+	"<hub-account-id>", "111111111111", "<hub-cluster-account-id>", "111111111111", "<hub-cluster-name>", "hub",
+	"<hub-region>", "eu-central-1",
 	"<managed-cluster-account-id>", "222222222222", "<managed-cluster-name>", "shop", "<klusterlet-name>", "klusterlet",
 	"<oidc-provider>", "oidc.eks.example.com/id/ABC", "<md5-hash-unique-identifier>", "5e6856386691a476d9c610f8f3e37a3a")
 
@@ -51,12 +52,14 @@ func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 				"<oidc-provider>:sub": "system:serviceaccount:open-cluster-management-agent:<klusterlet-name>-` + agent + `-sa",
 				"<oidc-provider>:aud": "sts.amazonaws.com"}}}`
 	}
-	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [`+statement("registration")+`,`+statement("work")+`]}`)
+	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [`+statement("registration")+`,`+
+		statement("work")+`]}`)
 	sameJSON(t, role.Access, `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole",
 		"Resource": "arn:aws:iam::<hub-account-id>:role/ocm-hub-<md5-hash-unique-identifier>"}]}`)
 	want := map[string]string{"hub_cluster_account_id": "111111111111", "hub_cluster_name": "hub",
 		"managed_cluster_account_id": "222222222222", "managed_cluster_name": "shop"}
-	if !reflect.DeepEqual(role.Tags, want) || role.ARN != fill.Replace("arn:aws:iam::222222222222:role/ocm-managed-cluster-<md5-hash-unique-identifier>") {
+	if !reflect.DeepEqual(role.Tags, want) ||
+		role.ARN != fill.Replace("arn:aws:iam::222222222222:role/ocm-managed-cluster-<md5-hash-unique-identifier>") {
 		t.Errorf("role %q with the tags %q", role.ARN, role.Tags)
 	}
 }
@@ -79,7 +82,8 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 	if role.ARN != "arn:aws:iam::111111111111:role/hub_managed-cluster-identity-creator" {
 		t.Errorf("role %q", role.ARN)
 	}
-	if role, err = awsirsa.HubRole(hub, issuer, awsirsa.AWSAuth); err != nil || strings.Contains(string(role.Access), "eks:") {
+	if role, err = awsirsa.HubRole(hub, issuer, awsirsa.AWSAuth); err != nil ||
+		strings.Contains(string(role.Access), "eks:") {
 		t.Errorf("with aws-auth: %s, %v", string(role.Access), err)
 	}
 }
@@ -104,7 +108,8 @@ func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 
 func TestIssuerIsAnHTTPSURL(t *testing.T) {
 	hub, managed := pair(t)
-	for name, issuer := range map[string]string{"empty": "", "http": "http://a.example", "no scheme": "a.example", "star": "https://*.example",
+	for name, issuer := range map[string]string{"empty": "", "http": "http://a.example", "no scheme": "a.example",
+		"star":  "https://*.example",
 		"query": "https://a.example?b", "user": "https://u@a.example", "variable": "https://${aws:x}.example"} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := awsirsa.AgentRole(hub, managed, issuer, ""); err == nil {
@@ -126,13 +131,20 @@ func TestVerifySaysWhatDiffers(t *testing.T) {
 		{name: "as printed", change: func(*cloud, *role) {}},
 		{name: "named statement, other order", change: func(_ *cloud, r *role) {
 			r.trust = strings.Replace(r.trust, `{"Effect"`, `{"Sid":"one","Effect"`, 1)
-			r.policies[name] = strings.Replace(r.policies[name], `"iam:CreateRole","iam:DeleteRole"`, `"iam:DeleteRole","iam:CreateRole"`, 1)
+			r.policies[name] = strings.Replace(r.policies[name], `"iam:CreateRole","iam:DeleteRole"`,
+				`"iam:DeleteRole","iam:CreateRole"`, 1)
 		}},
 		{name: "no role", says: "NoSuchEntity", change: func(c *cloud, _ *role) { delete(c.roles, name) }},
-		{name: "other audience", says: "trust policy differs", change: func(_ *cloud, r *role) { r.trust = strings.Replace(r.trust, "sts.amazonaws.com", "other", 1) }},
-		{name: "other account", says: "right account", change: func(_ *cloud, r *role) { r.arn = strings.Replace(r.arn, "1111", "3333", 1) }},
+		{name: "other audience", says: "trust policy differs", change: func(_ *cloud, r *role) {
+			r.trust = strings.Replace(r.trust, "sts.amazonaws.com", "other", 1)
+		}},
+		{name: "other account", says: "right account", change: func(_ *cloud, r *role) {
+			r.arn = strings.Replace(r.arn, "1111", "3333", 1)
+		}},
 		{name: "no permissions", says: "cannot be read", change: func(_ *cloud, r *role) { delete(r.policies, name) }},
-		{name: "more permissions", says: "differs", change: func(_ *cloud, r *role) { r.policies[name] = strings.Replace(r.policies[name], "ocm-hub-*", "*", 1) }},
+		{name: "more permissions", says: "differs", change: func(_ *cloud, r *role) {
+			r.policies[name] = strings.Replace(r.policies[name], "ocm-hub-*", "*", 1)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cloud := newCloud()

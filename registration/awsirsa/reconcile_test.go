@@ -36,12 +36,14 @@ func newHubEnvironment(t *testing.T, patterns ...string) *hubEnvironment {
 	t.Helper()
 	w := &hubEnvironment{t: t, cloud: newCloud()}
 	w.iam = w.cloud
-	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
+	w.kube = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(
+		&ocm.ManagedCluster{}).WithInterceptorFuncs(w.interceptors()).Build()
 	w.restart(patterns...)
 	return w
 }
 
-// interceptors fail all writes of a hub that is dead, and note when it removes the ClusterRoleBinding.
+// interceptors fail all writes of a hub that is dead, and note when it removes
+// the ClusterRoleBinding.
 func (w *hubEnvironment) interceptors() interceptor.Funcs {
 	return interceptor.Funcs{
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -59,13 +61,15 @@ func (w *hubEnvironment) interceptors() interceptor.Funcs {
 			}
 			return c.Create(ctx, o, opts...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			if w.cloud.dead() {
 				return errDead
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, part string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, part string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			if w.cloud.dead() {
 				return errDead
 			}
@@ -76,7 +80,9 @@ func (w *hubEnvironment) interceptors() interceptor.Funcs {
 
 func (w *hubEnvironment) restart(patterns ...string) {
 	w.t.Helper()
-	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubDriverOptions) { o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000 })
+	driver := newHub(w.t, w.cloud, func(o *awsirsa.HubDriverOptions) {
+		o.AutoApprove, o.IAM, o.MaxRoles = patterns, w.iam, 5000
+	})
 	var err error
 	w.hub, err = hub.New(hub.Options{Client: w.kube, Drivers: []registration.HubDriver{driver}})
 	regtest.Must(w.t, err)
@@ -96,8 +102,9 @@ func (w *hubEnvironment) create(name, arn string, accepted bool) {
 
 func (w *hubEnvironment) join(name string, annotations map[string]string, accepted bool) {
 	w.t.Helper()
-	regtest.Must(w.t, w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}))
+	regtest.Must(w.t,
+		w.kube.Create(w.t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: accepted}}))
 	w.reconcile(name)
 }
 
@@ -164,7 +171,8 @@ func TestRevocationRemovesTheRBACFirst(t *testing.T) {
 	w.create("shop1", managedARN, true)
 	w.cloud.reset()
 	w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-	if want := []string{"unbind", "DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy", "DeleteRole"}; !slices.Equal(w.cloud.calls, want) {
+	if want := []string{"unbind", "DescribeAccessEntry", "DeleteAccessEntry", "GetRole", "DeleteRolePolicy",
+		"DeleteRole"}; !slices.Equal(w.cloud.calls, want) {
 		t.Errorf("calls %q", w.cloud.calls)
 	}
 	checkNothingLeft(t, w.cloud)
@@ -173,14 +181,17 @@ func TestRevocationRemovesTheRBACFirst(t *testing.T) {
 	}
 }
 
-// A cluster that rewrites its claim keeps what it was accepted with, and its departure touches nothing of the other cluster.
+// A cluster that rewrites its claim keeps what it was accepted with, and its
+// departure touches nothing of the other cluster.
 func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 	const victimARN = "arn:aws:eks:eu-west-1:333333333333:cluster/victim"
 	owner, victim := mustParse(t, hubARN), mustParse(t, victimARN)
 	for name, annotations := range map[string]map[string]string{
-		"ARN of another":                   {awsirsa.ARNAnnotation: victimARN},
-		"suffix of another":                {awsirsa.OCMARNAnnotation: managedARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
-		"ARN and suffix of another":        {awsirsa.OCMARNAnnotation: victimARN, awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
+		"ARN of another": {awsirsa.ARNAnnotation: victimARN},
+		"suffix of another": {awsirsa.OCMARNAnnotation: managedARN,
+			awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
+		"ARN and suffix of another": {awsirsa.OCMARNAnnotation: victimARN,
+			awsirsa.OCMSuffixAnnotation: awsirsa.RoleSuffix(owner, victim)},
 		"no ARN":                           {},
 		"empty ARN":                        {awsirsa.ARNAnnotation: ""},
 		"ARN of another, with extra slash": {awsirsa.ARNAnnotation: victimARN + "/x"},
@@ -197,7 +208,8 @@ func TestRewrittenClaimReachesNothingOfAnotherCluster(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 			w.update("shop1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })
-			if w.cloud.roles[awsirsa.GrantedRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) || len(w.cloud.groups(awsirsa.GrantedRoleName(owner, victim))) != 1 {
+			if w.cloud.roles[awsirsa.GrantedRoleName(owner, victim)] != role || !maps.Equal(role.tags, before) ||
+				len(w.cloud.groups(awsirsa.GrantedRoleName(owner, victim))) != 1 {
 				t.Error("the other cluster's role has changed")
 			}
 			if len(w.cloud.roles) != 1 {

@@ -30,8 +30,10 @@ import (
 
 // login returns clients of the SDK.
 func login(cloud *cloudtest.Cloud, creds aws.CredentialsProvider) (*iam.Client, *eks.Client) {
-	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}}),
-		eks.New(eks.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds, Retryer: aws.NopRetryer{}})
+	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds,
+			Retryer: aws.NopRetryer{}}),
+		eks.New(eks.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), Credentials: creds,
+			Retryer: aws.NopRetryer{}})
 }
 
 // administer returns clients of an administrator of an account.
@@ -40,7 +42,8 @@ func administer(cloud *cloudtest.Cloud, account string) (*iam.Client, *eks.Clien
 	return login(cloud, credentials.NewStaticCredentialsProvider(id, secret, ""))
 }
 
-// createRole does what an administrator of IAM does with the output of wid hub policies.
+// createRole does what an administrator of IAM does with the output of wid hub
+// policies.
 func createRole(t testing.TB, cloud *cloudtest.Cloud, account string, role awsirsa.Role) {
 	t.Helper()
 	c, _ := administer(cloud, account)
@@ -51,7 +54,8 @@ func createRole(t testing.TB, cloud *cloudtest.Cloud, account string, role awsir
 	in.RoleName = &name
 	_, err := c.CreateRole(t.Context(), in)
 	if err == nil {
-		_, err = c.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(string(role.Access))})
+		_, err = c.PutRolePolicy(t.Context(),
+			&iam.PutRolePolicyInput{RoleName: &name, PolicyName: &name, PolicyDocument: aws.String(string(role.Access))})
 	}
 	if err == nil {
 		err = role.Verify(t.Context(), c)
@@ -101,13 +105,17 @@ func hubWith(t *testing.T, cloud *cloudtest.Cloud, role awsirsa.Role) *awsirsa.H
 	regtest.Must(t, err)
 	cloud.AWS().AddOIDCProvider(hubAccount, identity.URL(), identity.HTTPClient(), audience)
 	createRole(t, cloud, hubAccount, role)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub",
+		Name: "registration-controller-sa"}}
 	token, err := identity.Sign(identity.Claims(account, []string{audience}, time.Hour))
 	regtest.Must(t, err)
 	file := filepath.Join(t.TempDir(), "token")
 	regtest.Must(t, os.WriteFile(file, []byte(token), 0o600))
-	i, e := login(cloud, aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client()}),
-		role.ARN, stscreds.IdentityTokenFile(file))))
+	i,
+		e := login(cloud,
+		aws.NewCredentialsCache(
+			stscreds.NewWebIdentityRoleProvider(sts.New(sts.Options{Region: "eu-central-1", HTTPClient: cloud.Client()}),
+				role.ARN, stscreds.IdentityTokenFile(file))))
 	h, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: i, EKS: e})
 	regtest.Must(t, err)
 	return h
@@ -120,15 +128,20 @@ func drift(t *testing.T, cloud *cloudtest.Cloud) {
 	hub, managed := pair(t)
 	name, other := shopRole(t), string(awsirsa.GrantedRole(hub, hub).Trust)
 	cloud.AWS().SetRole(awsirsa.AgentRoleARN(hub, hub), cloudtest.Trust{})
-	_, err1 := i.UpdateAssumeRolePolicy(t.Context(), &iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
-	_, err2 := i.TagRole(t.Context(), &iam.TagRoleInput{RoleName: &name, Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
+	_, err1 := i.UpdateAssumeRolePolicy(t.Context(),
+		&iam.UpdateAssumeRolePolicyInput{RoleName: &name, PolicyDocument: &other})
+	_, err2 := i.TagRole(t.Context(),
+		&iam.TagRoleInput{RoleName: &name,
+			Tags: []iamtypes.Tag{{Key: aws.String("hub_cluster_name"), Value: aws.String("other")}}})
 	_, err3 := i.DeleteRolePolicy(t.Context(), &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: &name})
-	_, err4 := e.UpdateAccessEntry(t.Context(), &eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.GrantedRoleARN(hub, managed)),
-		KubernetesGroups: []string{"other"}})
+	_, err4 := e.UpdateAccessEntry(t.Context(),
+		&eks.UpdateAccessEntryInput{ClusterName: &hub.Name, PrincipalArn: aws.String(awsirsa.GrantedRoleARN(hub, managed)),
+			KubernetesGroups: []string{"other"}})
 	regtest.Must(t, errors.Join(err1, err2, err3, err4))
 }
 
-// life grants, repairs and revokes with the real SDK. It returns the errors of the three.
+// life grants, repairs and revokes with the real SDK. It returns the errors of
+// the three.
 func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	t.Helper()
 	cloud := newCloudOfAWS(t)
@@ -144,7 +157,8 @@ func life(t *testing.T, role awsirsa.Role) (granted, repaired, revoked error) {
 	return nil, repaired, h.Revoke(t.Context(), "shop1", managedARN)
 }
 
-// The policies that wid hub policies prints suffice, and a hub needs each action in them.
+// The policies that wid hub policies prints suffice, and a hub needs each
+// action in them.
 func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 	hub, _ := pair(t)
 	role, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
@@ -162,7 +176,8 @@ func TestHubNeedsEachPermissionOfItsRole(t *testing.T) {
 		t.Run("without "+action, func(t *testing.T) {
 			err := errors.Join(life(t, without(role, action)))
 			var api smithy.APIError
-			if !errors.As(err, &api) || !strings.HasPrefix(api.ErrorCode(), "AccessDenied") || !strings.Contains(err.Error(), "access policy") {
+			if !errors.As(err, &api) || !strings.HasPrefix(api.ErrorCode(), "AccessDenied") ||
+				!strings.Contains(err.Error(), "access policy") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -27,7 +27,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies, the manifests, and this auth type alone.
+// A hub administrator prepares a hub on EKS: the IAM role of wid hub policies,
+// the manifests, and this auth type alone.
 func TestStoriesOnEKS(t *testing.T) {
 	k := newKube(t, awsirsa.AccessEntries)
 	defer k.finish()
@@ -37,7 +38,8 @@ func TestStoriesOnEKS(t *testing.T) {
 	k.Step("story 8: clusters are isolated", k.testIsolation)
 }
 
-// The agent of a managed cluster announces its ARN, waits, and uses AWS IAM once it is accepted.
+// The agent of a managed cluster announces its ARN, waits, and uses AWS IAM
+// once it is accepted.
 func (k *kube) testJoin(t *testing.T) {
 	m := k.join("story4")
 	m.pending()
@@ -80,7 +82,8 @@ func (k *kube) testJoin(t *testing.T) {
 	})
 }
 
-// A hub that is not on EKS serves csr and aws-irsa at the same time. Revoking a cluster of one touches none of the other.
+// A hub that is not on EKS serves csr and aws-irsa at the same time. Revoking a
+// cluster of one touches none of the other.
 func TestStory2BothAuthTypesAtOnce(t *testing.T) {
 	k := newKube(t, awsirsa.AWSAuth)
 	defer k.finish()
@@ -138,7 +141,8 @@ func joinByCSR(m *regtest.Member) {
 	m.Until("the cluster joins by csr", func() bool { return m.Joined() && len(m.Secret().Data["tls.crt"]) > 0 })
 }
 
-// expectRefused waits until the API server refuses the credential of a revoked cluster.
+// expectRefused waits until the API server refuses the credential of a revoked
+// cluster.
 func expectRefused(t *testing.T, own client.Client, cluster string) {
 	t.Helper()
 	regtest.Eventually(t, "the API server refuses the agent", func() bool {
@@ -147,7 +151,8 @@ func expectRefused(t *testing.T, own client.Client, cluster string) {
 	})
 }
 
-// outlastMalformedAuthMap revokes the cluster while its mapping cannot be read. The hub overwrites nothing, and ends the job later.
+// outlastMalformedAuthMap revokes the cluster while its mapping cannot be read.
+// The hub overwrites nothing, and ends the job later.
 func (m *member) outlastMalformedAuthMap(t *testing.T) {
 	t.Helper()
 	own, good, broken := m.own(), m.kube.authMap().Data["mapRoles"], "rolearn: not a list\n"
@@ -169,7 +174,8 @@ func (m *member) checkIdentity(t *testing.T, group string) {
 	t.Helper()
 	own := m.own()
 	user := regtest.UserOf(t, own)
-	if groups := slices.Sorted(slices.Values(user.Groups)); !slices.Equal(groups, slices.Sorted(slices.Values([]string{group, "system:authenticated"}))) {
+	if groups := slices.Sorted(slices.Values(user.Groups)); !slices.Equal(groups,
+		slices.Sorted(slices.Values([]string{group, "system:authenticated"}))) {
 		t.Errorf("authenticated as %+v", user)
 	}
 	prefix := "arn:aws:sts::" + hubAccount + ":assumed-role/" + m.hubRole[strings.LastIndexByte(m.hubRole, '/')+1:] + "/"
@@ -179,7 +185,8 @@ func (m *member) checkIdentity(t *testing.T, group string) {
 	if !strings.HasPrefix(user.Username, prefix) {
 		t.Errorf("authenticated as %+v", user)
 	}
-	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}); err != nil {
+	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName},
+		&coordinationv1.Lease{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -221,15 +228,19 @@ func (k *kube) testRevocation(*testing.T) {
 	})
 }
 
-// revoke denies the cluster while AWS deletes nothing, so that the RBAC alone revokes.
+// revoke denies the cluster while AWS deletes nothing, so that the RBAC alone
+// revokes.
 func (m *member) revoke(t *testing.T) {
 	t.Helper()
 	own, cloud := m.own(), m.kube.aws
-	end := cloud.AddFault(cloudtest.Fault{Service: "eks", Action: "DeleteAccessEntry", Status: 503, Code: "ServiceUnavailableException"})
+	end := cloud.AddFault(cloudtest.Fault{Service: "eks", Action: "DeleteAccessEntry", Status: 503,
+		Code: "ServiceUnavailableException"})
 	defer end()
 	before := cloud.Calls("eks", "DeleteAccessEntry")
 	m.SetAccepted(m.Name, false)
-	regtest.Eventually(t, "the hub asks AWS to delete the access entry", func() bool { return cloud.Calls("eks", "DeleteAccessEntry") > before })
+	regtest.Eventually(t, "the hub asks AWS to delete the access entry", func() bool {
+		return cloud.Calls("eks", "DeleteAccessEntry") > before
+	})
 	if there := m.RBAC(m.Name); len(there) > 1 {
 		t.Fatalf("AWS was asked while the cluster had %q", there)
 	}
@@ -243,7 +254,8 @@ func (m *member) revoke(t *testing.T) {
 	m.expectDenied()
 }
 
-// One managed cluster has no access to what belongs to another one, on the hub and in AWS.
+// One managed cluster has no access to what belongs to another one, on the hub
+// and in AWS.
 func (k *kube) testIsolation(*testing.T) {
 	a, b := k.join("story8"), k.join("story80")
 	a.accept()
@@ -267,7 +279,9 @@ func (k *kube) testIsolation(*testing.T) {
 func (m *member) assume(t *testing.T, role string) error {
 	t.Helper()
 	options := sts.Options{Region: "eu-west-1", HTTPClient: m.kube.aws.Client()}
-	options.Credentials = aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(options), m.role, stscreds.IdentityTokenFile(m.tokenFile)))
-	_, err := sts.New(options).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: aws.String("agent")})
+	options.Credentials = aws.NewCredentialsCache(stscreds.NewWebIdentityRoleProvider(sts.New(options), m.role,
+		stscreds.IdentityTokenFile(m.tokenFile)))
+	_, err := sts.New(options).AssumeRole(t.Context(),
+		&sts.AssumeRoleInput{RoleArn: &role, RoleSessionName: aws.String("agent")})
 	return err
 }

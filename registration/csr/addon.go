@@ -24,7 +24,8 @@ func addOnTarget(in registration.Input) (target, error) {
 		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster, addon.NameLabel: in.Addon},
 		approval: "Run an approver for the signer on the hub.",
 	}
-	if item.Subject.User == "" || strings.HasPrefix(item.Subject.User, "system:serviceaccount:") { // the latter is left from the token driver
+	// the latter is left from the token driver
+	if item.Subject.User == "" || strings.HasPrefix(item.Subject.User, "system:serviceaccount:") {
 		item.Subject = registration.AddOnSubject(in.Cluster, in.Addon, in.Agent)
 	}
 	switch {
@@ -36,8 +37,10 @@ func addOnTarget(in registration.Input) (target, error) {
 	case item.Type == ocm.CustomSigner && item.SignerName != "":
 		t.signer = item.SignerName
 	default:
-		return target{}, fmt.Errorf("the add-on %q has an item of type %.50q with the signer %.50q: the csr driver needs a kubeClient item, or a customSigner item with a signer",
-			in.Addon, item.Type, item.SignerName)
+		return target{},
+			fmt.Errorf(
+				"the add-on %q has an item of type %.50q with the signer %.50q: the csr driver needs a kubeClient item, or a customSigner item with a signer",
+				in.Addon, item.Type, item.SignerName)
 	}
 	t.subject = addOnName(item.Subject)
 	return t, nil

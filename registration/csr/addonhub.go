@@ -29,8 +29,9 @@ import (
 type AddOnApproverOptions struct {
 	// Client approves CertificateSigningRequests. Required.
 	Client client.Client
-	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each decision, so it must not be a cache. Its scheme needs
-	// ocm.AddToScheme and addon.AddToScheme. Use the manager's API reader. Required.
+	// Reader reads requests, ManagedClusters, ClusterRoles and add-ons at each
+	// decision, so it must not be a cache. Its scheme needs ocm.AddToScheme and
+	// addon.AddToScheme. Use the manager's API reader. Required.
 	Reader client.Reader
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -50,7 +51,8 @@ type AddOnApprover struct{ options AddOnApproverOptions }
 // NewAddOnApprover checks the options.
 func NewAddOnApprover(options AddOnApproverOptions) (*AddOnApprover, error) {
 	if options.Client == nil || options.Reader == nil {
-		return nil, errors.New("csr: AddOnApproverOptions.Client or Reader is missing: use the manager's client and API reader")
+		return nil,
+			errors.New("csr: AddOnApproverOptions.Client or Reader is missing: use the manager's client and API reader")
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -71,7 +73,8 @@ func isOpenAddOn(csr *certificatesv1.CertificateSigningRequest) bool {
 	return isAddOns(csr) && isUndecided(csr)
 }
 
-// isAddOns reports whether the labels of a request are those of an add-on's request.
+// isAddOns reports whether the labels of a request are those of an add-on's
+// request.
 func isAddOns(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] != ""
 }
@@ -83,7 +86,8 @@ func (a *AddOnApprover) Reconcile(ctx context.Context, req reconcile.Request) (r
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	err := a.check(ctx, csr)
-	return decide(ctx, a.options.Client, a.options.Events, a.options.Now, csr, "the cluster's agent asks for the subject of the add-on's item", err)
+	return decide(ctx, a.options.Client, a.options.Events, a.options.Now, csr,
+		"the cluster's agent asks for the subject of the add-on's item", err)
 }
 
 func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
@@ -100,18 +104,24 @@ func (a *AddOnApprover) check(ctx context.Context, csr *certificatesv1.Certifica
 		return err
 	}
 	if driver := cmp.Or(item.Driver, registration.AuthTypeCSR); driver != registration.AuthTypeCSR {
-		return notYet("OtherDriver", "the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver", cluster+"/"+name, driver, registration.AuthTypeCSR)
+		return notYet("OtherDriver",
+			"the kubeClient item of add-on %q declares driver %.50q instead of %q: restart the agent, which declares its driver",
+			cluster+"/"+name, driver, registration.AuthTypeCSR)
 	}
 	declared := item.Subject
-	if cmp.Or(declared.User, subject.User) != subject.User || len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
-		return notYet("SubjectMismatch", "the kubeClient item of add-on %q declares user %.200q and groups %.200q, and the request asks for user %q and groups %q: correct the item",
+	if cmp.Or(declared.User, subject.User) != subject.User ||
+		len(declared.Groups) > 0 && !sameValues(declared.Groups, subject.Groups) {
+		return notYet("SubjectMismatch",
+			"the kubeClient item of add-on %q declares user %.200q and groups %.200q, and the request asks for user %q and groups %q: correct the item",
 			cluster+"/"+name, declared.User, declared.Groups, subject.User, subject.Groups)
 	}
 	return nil
 }
 
-// addOnRequest returns the subject of a request that the agent of a cluster made for the default subject of an add-on. An agent of Open
-// Cluster Management names the add-on as the agent, leaves out the second group, and adds the host of the add-on.
+// addOnRequest returns the subject of a request that the agent of a cluster
+// made for the default subject of an add-on. An agent of Open Cluster
+// Management names the add-on as the agent, leaves out the second group, and
+// adds the host of the add-on.
 func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name string) (none ocm.Subject, err error) {
 	if err := errors.Join(registration.CheckClusterName(cluster), registration.CheckAddOnName(name)); err != nil {
 		return none, refusal.New("InvalidRequest", "labels %s and %s: %v", ocm.ClusterNameLabel, addon.NameLabel, err)
@@ -124,23 +134,31 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	parsed := request.Subject
 	agent, ok := strings.CutPrefix(parsed.CommonName, registration.AddOnSubject(cluster, name, "").User)
 	if !ok || registration.CheckAgentName(agent) != nil {
-		return none, refusal.New("SubjectNotDefault", "the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name, byOthers)
+		return none, refusal.New("SubjectNotDefault",
+			"the common name %.200q is not the default one of an agent of add-on %q: %s", parsed.CommonName, cluster+"/"+name,
+			byOthers)
 	}
 	subject := registration.AddOnSubject(cluster, name, agent)
 	if want := addOnName(subject); !sameSubject(parsed, want) {
 		subject.Groups = subject.Groups[:1]
 		if !sameSubject(parsed, addOnName(subject)) {
-			return none, refusal.New("SubjectNotDefault", "the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
+			return none, refusal.New("SubjectNotDefault",
+				"the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q: %s",
 				parsed, want.CommonName, want.Organization[0], want.Organization[1], byOthers)
 		}
 	}
-	if groups := registration.ClusterGroups(cluster); !slices.ContainsFunc(csr.Spec.Groups, func(g string) bool { return slices.Contains(groups, g) }) {
-		return none, refusal.New("UnknownRequester", "the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons", csr.Spec.Username, cluster)
+	if groups := registration.ClusterGroups(cluster); !slices.ContainsFunc(csr.Spec.Groups, func(g string) bool {
+		return slices.Contains(groups, g)
+	}) {
+		return none, refusal.New("UnknownRequester",
+			"the user %.200q is not the agent of cluster %q: only that one asks for certificates of its add-ons",
+			csr.Spec.Username, cluster)
 	}
 	return subject, nil
 }
 
-// checkCluster requires the cluster to be accepted, and the requester to be its recorded agent, if one is recorded.
+// checkCluster requires the cluster to be accepted, and the requester to be its
+// recorded agent, if one is recorded.
 func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) error {
 	cluster := &ocm.ManagedCluster{}
 	if err := a.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {
@@ -156,7 +174,8 @@ func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) err
 	agent := RecordIn(role, name)
 	granted, _ := registration.RecordedClaim(role)
 	if granted.AuthType == registration.AuthTypeCSR && agent.Agent != "" && user != agent.User() {
-		return notYet("AnotherAgent", "cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
+		return notYet("AnotherAgent",
+			"cluster %q is accepted for the agent %.100q, and user %.200q asks for this certificate: only the recorded agent may", name, agent.Agent, user)
 	}
 	return nil
 }
@@ -176,9 +195,12 @@ func (a *AddOnApprover) item(ctx context.Context, cluster, name string) (item oc
 	} else if err != nil {
 		return item, fmt.Errorf("get add-on %q: %w", cluster+"/"+name, err)
 	}
-	items := slices.DeleteFunc(addon.StatusOf(object).Items, func(r ocm.Registration) bool { return r.Type != ocm.KubeClient })
+	items := slices.DeleteFunc(addon.StatusOf(object).Items, func(r ocm.Registration) bool {
+		return r.Type != ocm.KubeClient
+	})
 	if len(items) != 1 {
-		return item, notYet("NotOneKubeClientItem", "the add-on %q has %d kubeClient items: it needs exactly one", cluster+"/"+name, len(items))
+		return item, notYet("NotOneKubeClientItem", "the add-on %q has %d kubeClient items: it needs exactly one",
+			cluster+"/"+name, len(items))
 	}
 	return items[0], nil
 }

@@ -35,7 +35,8 @@ func keyHash(t testing.TB, r *certificatesv1.CertificateSigningRequest) string {
 	return fmt.Sprintf("%x", sha256.Sum256(parse(t, r).RawSubjectPublicKeyInfo))
 }
 
-// recordFor is the record of a cluster that was accepted for the agent of a request.
+// recordFor is the record of a cluster that was accepted for the agent of a
+// request.
 func recordFor(t *testing.T, request *certificatesv1.CertificateSigningRequest) *rbacv1.ClusterRole {
 	t.Helper()
 	parsed, err := csr.Parse(request)
@@ -51,7 +52,8 @@ func denied(role *rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	return role
 }
 
-// wantRecorded expects the agent and the key of a request in the ClusterRole, or none of both.
+// wantRecorded expects the agent and the key of a request in the ClusterRole,
+// or none of both.
 func wantRecorded(t *testing.T, c client.Client, request *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
 	role, want := record("cluster1", "csr"), record("cluster1", "csr")
@@ -66,7 +68,8 @@ func wantRecorded(t *testing.T, c client.Client, request *certificatesv1.Certifi
 	}
 }
 
-// requestOf returns the request of a bootstrap user for a certificate of an agent of cluster1.
+// requestOf returns the request of a bootstrap user for a certificate of an
+// agent of cluster1.
 func requestOf(t *testing.T, name, agent, user string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	r := from(asks(t, "cluster1", subject("cluster1", agent), ecKey(t)), user)
@@ -74,12 +77,14 @@ func requestOf(t *testing.T, name, agent, user string) *certificatesv1.Certifica
 	return r
 }
 
-func decided(r *certificatesv1.CertificateSigningRequest, how certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
+func decided(r *certificatesv1.CertificateSigningRequest,
+	how certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 	r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: how, Status: corev1.ConditionTrue}}
 	return r
 }
 
-// Each acceptance is for one agent: a bootstrap credential gets no second certificate of a cluster that has not joined.
+// Each acceptance is for one agent: a bootstrap credential gets no second
+// certificate of a cluster that has not joined.
 func TestOneAgentForEachAcceptance(t *testing.T) {
 	const self = "system:open-cluster-management:cluster1:agent1"
 	const approve = `run wid hub accept --clusters cluster1 --approve-request csr1`
@@ -88,9 +93,12 @@ func TestOneAgentForEachAcceptance(t *testing.T) {
 	joined := condition(ocm.ConditionJoined, metav1.ConditionTrue, "Joined")
 	own, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "agent1", autoUser)
 	thief := requestOf(t, "csr2", "thief", autoUser)
-	both := fmt.Sprintf(`SeveralRequests the agents "agent1" and "thief" both ask for cluster "cluster1", with the keys %.8s and %.8s: `+
-		`if this request comes from the right agent, %s; the other one is request "csr2" of user %q`, keyHash(t, own), keyHash(t, thief), approve, autoUser)
-	yes, no := decided(thief.DeepCopy(), certificatesv1.CertificateApproved), decided(thief.DeepCopy(), certificatesv1.CertificateDenied)
+	both := fmt.Sprintf(
+		`SeveralRequests the agents "agent1" and "thief" both ask for cluster "cluster1", with the keys %.8s and %.8s: `+
+			`if this request comes from the right agent, %s; the other one is request "csr2" of user %q`, keyHash(t, own),
+		keyHash(t, thief), approve, autoUser)
+	yes, no := decided(thief.DeepCopy(), certificatesv1.CertificateApproved),
+		decided(thief.DeepCopy(), certificatesv1.CertificateDenied)
 	reborn := accepted("cluster1")
 	reborn.CreationTimestamp = metav1.NewTime(start.Add(1e9))
 	none := record("cluster1", "csr")
@@ -100,23 +108,40 @@ func TestOneAgentForEachAcceptance(t *testing.T) {
 		want    string                                    // of the event; "" means approved
 		record  *certificatesv1.CertificateSigningRequest // afterwards
 	}{
-		"first request":                                  {bootstrapUser, []client.Object{accepted("cluster1"), none}, "", own},
-		"first request again":                            {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, own)}, "", own},
-		"first request of a second agent":                {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, thief)}, refused, thief},
-		"first request with another key":                 {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, same)}, anotherKey, same},
-		"renewal":                                        {self, []client.Object{accepted("cluster1", joined), recordFor(t, own)}, "", own},
-		"renewal with another key":                       {self, []client.Object{accepted("cluster1", joined), recordFor(t, same)}, "", same},
-		"renewal of a second agent":                      {self, []client.Object{accepted("cluster1", joined), recordFor(t, thief)}, refused, thief},
-		"renewal of an agent that a person let in":       {self, []client.Object{accepted("cluster1", joined), none}, "", own},
-		"renewal while a person let another in":          {self, []client.Object{accepted("cluster1", joined), none, yes}, refused, thief},
-		"two agents ask":                                 {bootstrapUser, []client.Object{accepted("cluster1"), none, thief}, both, nil},
-		"two agents ask, one is recorded":                {bootstrapUser, []client.Object{accepted("cluster1"), recordFor(t, own), thief}, "", own},
-		"two ask in the name of one agent":               {bootstrapUser, []client.Object{accepted("cluster1"), none, same}, `the other one is request "csr2"`, nil},
-		"a person has approved another":                  {bootstrapUser, []client.Object{accepted("cluster1"), none, yes}, refused, thief},
-		"a person has approved another in the same name": {bootstrapUser, []client.Object{accepted("cluster1"), none, decided(same.DeepCopy(), certificatesv1.CertificateApproved)}, anotherKey, same},
-		"another was approved for a deleted cluster":     {bootstrapUser, []client.Object{reborn, none, yes}, "", own},
-		"another was refused by a person":                {bootstrapUser, []client.Object{accepted("cluster1"), none, no}, "", own},
-		"a user without a bootstrap credential asks too": {bootstrapUser, []client.Object{accepted("cluster1"), none, requestOf(t, "csr2", "thief", "jane")}, "", own},
+		"first request": {bootstrapUser, []client.Object{accepted("cluster1"), none},
+			"", own},
+		"first request again": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), recordFor(t, own)}, "", own},
+		"first request of a second agent": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), recordFor(t, thief)}, refused, thief},
+		"first request with another key": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), recordFor(t, same)}, anotherKey, same},
+		"renewal": {self,
+			[]client.Object{accepted("cluster1", joined), recordFor(t, own)}, "", own},
+		"renewal with another key": {self,
+			[]client.Object{accepted("cluster1", joined), recordFor(t, same)}, "", same},
+		"renewal of a second agent": {self,
+			[]client.Object{accepted("cluster1", joined), recordFor(t, thief)}, refused, thief},
+		"renewal of an agent that a person let in": {self, []client.Object{accepted("cluster1", joined), none},
+			"", own},
+		"renewal while a person let another in": {self, []client.Object{accepted("cluster1", joined), none, yes},
+			refused, thief},
+		"two agents ask": {bootstrapUser, []client.Object{accepted("cluster1"), none, thief},
+			both, nil},
+		"two agents ask, one is recorded": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), recordFor(t, own), thief}, "", own},
+		"two ask in the name of one agent": {bootstrapUser, []client.Object{accepted("cluster1"), none, same},
+			`the other one is request "csr2"`, nil},
+		"a person has approved another": {bootstrapUser, []client.Object{accepted("cluster1"), none, yes},
+			refused, thief},
+		"a person has approved another in the same name": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), none, decided(same.DeepCopy(), certificatesv1.CertificateApproved)},
+			anotherKey, same},
+		"another was approved for a deleted cluster": {bootstrapUser, []client.Object{reborn, none, yes}, "", own},
+		"another was refused by a person": {bootstrapUser, []client.Object{accepted("cluster1"), none, no},
+			"", own},
+		"a user without a bootstrap credential asks too": {bootstrapUser,
+			[]client.Object{accepted("cluster1"), none, requestOf(t, "csr2", "thief", "jane")}, "", own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHub(t, append(copies(c.objects), from(own, c.user))...)
@@ -140,7 +165,8 @@ func copies(objects []client.Object) (all []client.Object) {
 	return all
 }
 
-// Of what persons approved without a record, the hub records the last, before it accepts the cluster.
+// Of what persons approved without a record, the hub records the last, before
+// it accepts the cluster.
 func TestGrantRecordsTheApprovedAgent(t *testing.T) {
 	approved := func(agent string, after time.Duration) *certificatesv1.CertificateSigningRequest {
 		r := decided(requestOf(t, "csr-"+agent, agent, bootstrapUser), certificatesv1.CertificateApproved)
@@ -150,13 +176,15 @@ func TestGrantRecordsTheApprovedAgent(t *testing.T) {
 	first, second := approved("agent1", time.Second), approved("agent0", time.Minute)
 	waiting := accepted("cluster1")
 	waiting.Status.Conditions = nil
-	malformed := decided(from(asks(t, "cluster1", subject("cluster1", "thief", "system:masters"), ecKey(t)), bootstrapUser), certificatesv1.CertificateApproved)
+	malformed := decided(from(asks(t, "cluster1", subject("cluster1", "thief", "system:masters"), ecKey(t)),
+		bootstrapUser), certificatesv1.CertificateApproved)
 	for name, c := range map[string]struct {
 		objects []client.Object
 		record  *certificatesv1.CertificateSigningRequest
 		search  bool // again
 	}{
-		"none":                  {[]client.Object{record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser)}, nil, true},
+		"none": {[]client.Object{record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser)},
+			nil, true},
 		"one":                   {[]client.Object{record("cluster1", "csr"), first}, first, false},
 		"two":                   {[]client.Object{record("cluster1", "csr"), first, second}, second, false},
 		"one besides the agent": {[]client.Object{recordFor(t, first), second}, first, false},
@@ -187,7 +215,8 @@ func (l lagging) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return l.Client.Get(ctx, key, o, opts...)
 }
 
-// Of two agents that are checked at the same moment, one gets the record and the other one nothing.
+// Of two agents that are checked at the same moment, one gets the record and
+// the other one nothing.
 func TestAgentsRaceForTheRecord(t *testing.T) {
 	h := newHub(t, accepted("cluster1"), record("cluster1", "csr"), requestOf(t, "csr1", "agent1", bootstrapUser))
 	was := record("cluster1", "csr")
@@ -196,7 +225,9 @@ func TestAgentsRaceForTheRecord(t *testing.T) {
 	taken := recordFor(t, agent2)
 	taken.ResourceVersion = was.ResourceVersion
 	regtest.Must(t, h.client.Update(t.Context(), taken))
-	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: lagging{h.client, was}, BootstrapUsers: []string{bootstrapUser}})
+	driver,
+		err := csr.NewHubDriver(csr.HubDriverOptions{Client: h.client, Reader: lagging{h.client, was},
+		BootstrapUsers: []string{bootstrapUser}})
 	regtest.Must(t, err)
 	if _, err := csr.Reconcile(t.Context(), driver, "csr1"); !apierrors.IsConflict(err) {
 		t.Errorf("error %v", err)
@@ -209,10 +240,12 @@ func TestAgentsRaceForTheRecord(t *testing.T) {
 
 // A person decides for which agent the acceptance is.
 func TestApproveReplacesTheRecord(t *testing.T) {
-	forbid := interceptor.Funcs{Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
+	forbid := interceptor.Funcs{Update: func(_ context.Context, _ client.WithWatch, o client.Object,
+		_ ...client.UpdateOption) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, o.GetName(), nil)
 	}}
-	own, thief, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "thief", bootstrapUser), requestOf(t, "csr2", "agent1", bootstrapUser)
+	own, thief, same := requestOf(t, "csr1", "agent1", bootstrapUser), requestOf(t, "csr2", "thief", bootstrapUser),
+		requestOf(t, "csr2", "agent1", bootstrapUser)
 	for name, c := range map[string]struct {
 		role      *rbacv1.ClusterRole
 		forbidden bool
@@ -247,10 +280,12 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 			if agent, err := asked.Replaces(t.Context(), person); err != nil || agent != c.replaces {
 				t.Errorf("replaces %q, %v", agent, err)
 			}
-			if err := asked.Approve(t.Context(), person, "by a person"); (err != nil) != c.fails || c.forbidden && c.fails != apierrors.IsForbidden(err) {
+			if err := asked.Approve(t.Context(), person, "by a person"); (err != nil) != c.fails ||
+				c.forbidden && c.fails != apierrors.IsForbidden(err) {
 				t.Errorf("error %v", err)
 			}
-			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil || c.fails != (len(request.Status.Conditions) == 0) {
+			if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(request), request); err != nil ||
+				c.fails != (len(request.Status.Conditions) == 0) {
 				t.Errorf("conditions %+v, %v", request.Status.Conditions, err)
 			}
 			if c.role != nil {
@@ -264,12 +299,14 @@ func TestApproveReplacesTheRecord(t *testing.T) {
 func TestApproveReportsARecordThatTimesOut(t *testing.T) {
 	own, err := csr.Parse(requestOf(t, "csr1", "agent1", bootstrapUser))
 	regtest.Must(t, err)
-	undecided := interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+	undecided := interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object,
+		...client.SubResourceUpdateOption) error {
 		return nil
 	}}
-	slowserver.TestObject(t, regtest.Scheme(t), recordFor(t, requestOf(t, "csr2", "thief", bootstrapUser)), func(c client.WithWatch) error {
-		return own.Approve(t.Context(), interceptor.NewClient(c, undecided), "by a person")
-	})
+	slowserver.TestObject(t, regtest.Scheme(t), recordFor(t, requestOf(t, "csr2", "thief", bootstrapUser)),
+		func(c client.WithWatch) error {
+			return own.Approve(t.Context(), interceptor.NewClient(c, undecided), "by a person")
+		})
 }
 
 func TestDenyEndsARequest(t *testing.T) {
@@ -287,7 +324,8 @@ func TestDenyEndsARequest(t *testing.T) {
 		t.Error("Deny changed the request that was read")
 	}
 	denied := read()
-	if why := denied.Refusal(); denied.IsPending() || why == nil || why.Type != certificatesv1.CertificateDenied || why.Message != "not ours" {
+	if why := denied.Refusal(); denied.IsPending() || why == nil || why.Type != certificatesv1.CertificateDenied ||
+		why.Message != "not ours" {
 		t.Errorf("refusal %+v", why)
 	}
 	if err := before.Approve(t.Context(), h.client, "by a person"); !apierrors.IsConflict(err) {

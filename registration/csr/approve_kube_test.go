@@ -23,14 +23,19 @@ func TestApproveRecordsNothingForADecidedRequest(t *testing.T) {
 	regtest.Must(t, err)
 	request := requests[0]
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1"),
-		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}, Annotations: map[string]string{ocm.AgentAnnotation: "agent0"}}}
+		Labels:      map[string]string{ocm.ClusterNameLabel: "cluster1"},
+		Annotations: map[string]string{ocm.AgentAnnotation: "agent0"}}}
 	regtest.Must(t, w.Admin.Create(t.Context(), role))
 	for _, row := range []struct {
 		name, reason string
 		decide       func() error
 	}{
-		{"denied", string(metav1.StatusReasonConflict), func() error { return request.Deny(t.Context(), w.Admin, "not ours") }},
-		{"deleted", string(metav1.StatusReasonNotFound), func() error { return w.Admin.Delete(t.Context(), request.Object.DeepCopy()) }},
+		{"denied", string(metav1.StatusReasonConflict), func() error {
+			return request.Deny(t.Context(), w.Admin, "not ours")
+		}},
+		{"deleted", string(metav1.StatusReasonNotFound), func() error {
+			return w.Admin.Delete(t.Context(), request.Object.DeepCopy())
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			regtest.Must(t, row.decide())

@@ -51,18 +51,21 @@ func (c *certificate) credential() *registration.Credential {
 }
 
 func (c *certificate) condition() *metav1.Condition {
-	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionTrue, Reason: "ClientCertificateUpdated",
+	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionTrue,
+		Reason: "ClientCertificateUpdated",
 		Message: fmt.Sprintf("The client certificate of %q is valid from %s to %s.", c.leaf.Subject.CommonName,
 			c.leaf.NotBefore.Format(time.RFC3339), c.leaf.NotAfter.Format(time.RFC3339))}
 }
 
-// renewAt counts from the start of the validity, less the time by which the agent's clock was behind the hub's when the certificate came.
+// renewAt counts from the start of the validity, less the time by which the
+// agent's clock was behind the hub's when the certificate came.
 func (c *certificate) renewAt(r receipt, now time.Time) time.Time {
 	start := c.leaf.NotBefore.Add(-max(0, r.hub.Sub(r.agent)))
 	return renewal.At(c.leaf.Raw, start, c.leaf.NotAfter.Sub(c.leaf.NotBefore), r.agent, now, 0)
 }
 
-// receipt holds when the certificate came: by the agent's clock, and by the hub's as far as the agent knows it. It is part of the driver's state.
+// receipt holds when the certificate came: by the agent's clock, and by the
+// hub's as far as the agent knows it. It is part of the driver's state.
 type receipt struct{ agent, hub time.Time }
 
 const (

@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A list of a cluster's requests that shows two keys refuses the others for some seconds.
+// A list of a cluster's requests that shows two keys refuses the others for
+// some seconds.
 func TestManyRequestsForOneClusterCauseOneList(t *testing.T) { synctest.Test(t, testManyRequests) }
 
 func testManyRequests(t *testing.T) {
@@ -29,16 +30,20 @@ func testManyRequests(t *testing.T) {
 		objects = append(objects, requestOf(t, fmt.Sprint("csr", i), fmt.Sprint("agent", i), bootstrapUser))
 	}
 	lists := 0
-	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(objects...).Build(), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			lists++
-			return c.List(ctx, list, opts...)
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, _ ...client.SubResourceUpdateOption) error {
-			return c.Update(ctx, o)
-		}})
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithObjects(objects...).Build(),
+		interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				lists++
+				return c.List(ctx, list, opts...)
+			},
+			SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
+				_ ...client.SubResourceUpdateOption) error {
+				return c.Update(ctx, o)
+			}})
 	h := newHub(t)
-	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: c, Reader: c, Events: h.events, BootstrapUsers: []string{bootstrapUser}})
+	driver,
+		err := csr.NewHubDriver(csr.HubDriverOptions{Client: c, Reader: c, Events: h.events,
+		BootstrapUsers: []string{bootstrapUser}})
 	regtest.Must(t, err)
 	reconcileAll := func(t *testing.T, wantLists int) (refused int) {
 		t.Helper()
@@ -48,7 +53,9 @@ func testManyRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			event := h.event()
-			if strings.Contains(event, "SeveralRequests") && strings.Contains(event, fmt.Sprintf(`the agents "agent%d" and `, i)) && !strings.Contains(event, fmt.Sprintf(`request "csr%d" `, i)) {
+			if strings.Contains(event, "SeveralRequests") &&
+				strings.Contains(event, fmt.Sprintf(`the agents "agent%d" and `, i)) &&
+				!strings.Contains(event, fmt.Sprintf(`request "csr%d" `, i)) {
 				refused++
 			}
 		}
@@ -66,12 +73,15 @@ func testManyRequests(t *testing.T) {
 		t.Errorf("a minute later, %d requests are refused", got)
 	}
 	for i := range requests - 1 { // the last one is left
-		if err := c.Delete(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: objects[2+i].(*certificatesv1.CertificateSigningRequest).ObjectMeta}); err != nil { //nolint:errcheck,forcetypeassert // made above
+		if err := c.Delete(t.Context(),
+			&certificatesv1.CertificateSigningRequest{
+				ObjectMeta: objects[2+i].(*certificatesv1.CertificateSigningRequest).ObjectMeta}); err != nil { //nolint:errcheck,forcetypeassert // made above
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(time.Minute)
-	if _, err := csr.Reconcile(t.Context(), driver, fmt.Sprint("csr", requests-1)); err != nil || !strings.Contains(h.event(), "Approved") {
+	if _, err := csr.Reconcile(t.Context(), driver, fmt.Sprint("csr", requests-1)); err != nil ||
+		!strings.Contains(h.event(), "Approved") {
 		t.Errorf("the last request is refused, %v", err)
 	}
 }
@@ -95,7 +105,8 @@ func (g *gate) List(ctx context.Context, list client.ObjectList, opts ...client.
 	return g.Reader.List(ctx, list, opts...)
 }
 
-// Requests that are no renewals take one of the approver's workers, however long each of them takes.
+// Requests that are no renewals take one of the approver's workers, however
+// long each of them takes.
 func TestManyRequestsForOneClusterDelayNoRenewal(t *testing.T) {
 	k := newKube(t)
 	calm := k.join("calm")
@@ -116,5 +127,7 @@ func TestManyRequestsForOneClusterDelayNoRenewal(t *testing.T) {
 		t.Error("the requests did not wait")
 	}
 	close(g.open)
-	regtest.Eventually(t, "the others are refused", func() bool { return k.said.Says("SeveralRequests", `both ask for cluster "crowded"`) })
+	regtest.Eventually(t, "the others are refused", func() bool {
+		return k.said.Says("SeveralRequests", `both ask for cluster "crowded"`)
+	})
 }

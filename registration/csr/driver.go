@@ -19,22 +19,27 @@ import (
 const (
 	minPoll = time.Second
 	maxPoll = 30 * time.Second
-	// maxFirstPoll is maxPoll for a cluster without access, since a person may have just accepted it and waits.
+	// maxFirstPoll is maxPoll for a cluster without access, since a person may
+	// have just accepted it and waits.
 	maxFirstPoll = 5 * time.Second
-	// refusedPoll is how often a refused request is read again: a person may delete it, which asks anew with the same key.
+	// refusedPoll is how often a refused request is read again: a person may
+	// delete it, which asks anew with the same key.
 	refusedPoll = 10 * time.Minute
-	// slowApproval is after how long a renewal that waits is worth a condition. An approver takes seconds.
+	// slowApproval is after how long a renewal that waits is worth a condition.
+	// An approver takes seconds.
 	slowApproval = 5 * time.Minute
 )
 
 // Options configures a Driver.
 type Options struct {
-	// Lifetime is the requested lifetime. The signer may choose a shorter one. Zero leaves it to the signer. The API server refuses
-	// less than 10 minutes.
+	// Lifetime is the requested lifetime. The signer may choose a shorter one.
+	// Zero leaves it to the signer. The API server refuses less than 10
+	// minutes.
 	Lifetime time.Duration
 }
 
-// Driver is the agent's half, for clusters and for kubeClient and customSigner items of add-ons. It is immutable, and safe for concurrent use.
+// Driver is the agent's half, for clusters and for kubeClient and customSigner
+// items of add-ons. It is immutable, and safe for concurrent use.
 type Driver struct{ options Options }
 
 var _ registration.Driver = (*Driver)(nil)
@@ -63,7 +68,8 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	}
 	if unusable == nil {
 		if at := stored.renewAt(receiptOf(in.State), in.Now); in.Now.Before(at) {
-			// A pending key is left from a time when the hub refused the certificate. Its request may need a person.
+			// A pending key is left from a time when the hub refused the
+			// certificate. Its request may need a person.
 			delete(step.State, keyState)
 			step.At, step.Condition = at, stored.condition()
 			return step, nil
@@ -79,8 +85,10 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	return step, nil
 }
 
-// pursue follows the request for a key until it is issued or refused. The step has the credential that is stored, if it is usable.
-func (d *Driver) pursue(ctx context.Context, in registration.Input, target target, key *ecdsa.PrivateKey, step registration.Step) (registration.Step, error) {
+// pursue follows the request for a key until it is issued or refused. The step
+// has the credential that is stored, if it is usable.
+func (d *Driver) pursue(ctx context.Context, in registration.Input, target target, key *ecdsa.PrivateKey,
+	step registration.Step) (registration.Step, error) {
 	csr, err := d.ensure(ctx, in.Hub, target, key)
 	if err != nil {
 		return registration.Step{}, err
@@ -95,7 +103,8 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 	}
 	if no := decision(csr, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed); no != nil {
 		return refused(step, in.Now, "ClientCertificate"+string(no.Type), fmt.Sprintf(
-			"CertificateSigningRequest %q is %s, reason %.100q: %.300q. Delete it on the hub to ask again.", csr.Name, no.Type, no.Reason, no.Message)), nil
+			"CertificateSigningRequest %q is %s, reason %.100q: %.300q. Delete it on the hub to ask again.", csr.Name, no.Type,
+			no.Reason, no.Message)), nil
 	}
 	age := in.Now.Sub(csr.CreationTimestamp.Time)
 	longest := maxPoll
@@ -110,7 +119,8 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 }
 
 // ensure returns the request, which it creates if there is none.
-func (d *Driver) ensure(ctx context.Context, hub client.Client, target target, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+func (d *Driver) ensure(ctx context.Context, hub client.Client, target target,
+	key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	name, err := target.name(key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("name the CertificateSigningRequest: %w", err)
@@ -139,7 +149,8 @@ func (d *Driver) ensure(ctx context.Context, hub client.Client, target target, k
 }
 
 // accept replaces the credential and ends the request.
-func accept(step registration.Step, now time.Time, csr *certificatesv1.CertificateSigningRequest, got *certificate) registration.Step {
+func accept(step registration.Step, now time.Time, csr *certificatesv1.CertificateSigningRequest,
+	got *certificate) registration.Step {
 	r := receipt{agent: now.Truncate(time.Second)}
 	if yes := decision(csr, certificatesv1.CertificateApproved); yes != nil {
 		r.hub = yes.LastUpdateTime.Time
@@ -158,12 +169,14 @@ func refused(step registration.Step, now time.Time, reason, message string) regi
 func pending(csr *certificatesv1.CertificateSigningRequest, target target) *metav1.Condition {
 	if decision(csr, certificatesv1.CertificateApproved) != nil {
 		return notRotated("ClientCertificateNotSigned", fmt.Sprintf(
-			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub runs the signer %q.", csr.Name, target.signer))
+			"CertificateSigningRequest %q is approved but not signed yet. Check that the hub runs the signer %q.", csr.Name,
+			target.signer))
 	}
 	return notRotated("ClientCertificateNotApproved", fmt.Sprintf(
 		"CertificateSigningRequest %q waits for approval. %s", csr.Name, target.approval))
 }
 
 func notRotated(reason, message string) *metav1.Condition {
-	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return &metav1.Condition{Type: ocm.ConditionCertificateRotated, Status: metav1.ConditionFalse, Reason: reason,
+		Message: message}
 }

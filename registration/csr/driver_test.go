@@ -46,10 +46,13 @@ func ecKey(t testing.TB) *ecdsa.PrivateKey {
 }
 
 func newCA(t testing.TB) *ca {
-	return &ca{key: ecKey(t), cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true}}
+	return &ca{key: ecKey(t),
+		cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+			BasicConstraintsValid: true}}
 }
 
-// sign backdates by 5 min, and ends a short certificate after its whole lifetime, a long one 5 min earlier.
+// sign backdates by 5 min, and ends a short certificate after its whole
+// lifetime, a long one 5 min earlier.
 func (c *ca) sign(t testing.TB, subject pkix.Name, key any, now time.Time, lifetime time.Duration) []byte {
 	t.Helper()
 	notAfter := now.Add(lifetime)
@@ -58,7 +61,8 @@ func (c *ca) sign(t testing.TB, subject pkix.Name, key any, now time.Time, lifet
 	}
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	regtest.Must(t, err)
-	template := &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: now.Add(-5 * time.Minute), NotAfter: notAfter}
+	template := &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: now.Add(-5 * time.Minute),
+		NotAfter: notAfter}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, key, c.key)
 	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
@@ -84,12 +88,14 @@ type environment struct {
 
 func newEnvironment(t testing.TB) *environment {
 	w := &environment{t: t, ca: newCA(t), now: start, lifetime: 24 * time.Hour, agent: "agent1"}
-	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).
+	w.hub = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(
+		&certificatesv1.CertificateSigningRequest{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: w.create}).Build()
 	return w
 }
 
-func (w *environment) create(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+func (w *environment) create(ctx context.Context, c client.WithWatch, obj client.Object,
+	opts ...client.CreateOption) error {
 	w.creates = append(w.creates, w.now)
 	obj.SetCreationTimestamp(metav1.NewTime(w.now))
 	if err := c.Create(ctx, obj, opts...); err != nil || !w.sign {
@@ -137,10 +143,12 @@ func parse(t testing.TB, c *certificatesv1.CertificateSigningRequest) *x509.Cert
 }
 
 func (w *environment) input() registration.Input {
-	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: w.agent, Addon: w.addOn, Item: w.item, Stored: w.secret, State: w.state, Hub: w.hub}
+	return registration.Input{Now: w.now.Add(w.ahead), Cluster: "cluster1", Agent: w.agent, Addon: w.addOn, Item: w.item,
+		Stored: w.secret, State: w.state, Hub: w.hub}
 }
 
-// step does what the reconciler does, with a new driver each time: drivers remember nothing.
+// step does what the reconciler does, with a new driver each time: drivers
+// remember nothing.
 func (w *environment) step() registration.Step {
 	w.t.Helper()
 	step, err := csr.New(w.options).Next(w.t.Context(), w.input())
@@ -242,8 +250,10 @@ func TestRequestSaysExactlyWhoAsks(t *testing.T) {
 		t.Errorf("spec %+v", c.Spec)
 	}
 	r := parse(t, c)
-	if r.Subject.CommonName != "system:open-cluster-management:cluster1:agent1" || len(r.Subject.Names) != 3 || len(r.Extensions) != 0 ||
-		!slices.Equal(slices.Sorted(slices.Values(r.Subject.Organization)), []string{"system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"}) {
+	if r.Subject.CommonName != "system:open-cluster-management:cluster1:agent1" || len(r.Subject.Names) != 3 ||
+		len(r.Extensions) != 0 ||
+		!slices.Equal(slices.Sorted(slices.Values(r.Subject.Organization)),
+			[]string{"system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"}) {
 		t.Errorf("subject %+v", r.Subject)
 	}
 	if _, ok := r.PublicKey.(*ecdsa.PublicKey); !ok {
@@ -280,13 +290,15 @@ func TestRestartWhilePendingMakesNoSecondRequest(t *testing.T) {
 	})
 	step := w.step()
 	expect(t, step, metav1.ConditionTrue, "ClientCertificateUpdated", "system:open-cluster-management:cluster1:agent1")
-	if step.Credential == nil || step.Credential.User.ClientCertificate != "tls.crt" || step.Credential.User.ClientKey != "tls.key" || step.State["key"] != nil {
+	if step.Credential == nil || step.Credential.User.ClientCertificate != "tls.crt" ||
+		step.Credential.User.ClientKey != "tls.key" || step.State["key"] != nil {
 		t.Errorf("step %+v", step)
 	}
 	w.leaf()
 	again := w.step()
 	w.expectRequests(1)
-	if !again.At.Equal(step.At) || *again.Condition != *step.Condition || !maps.EqualFunc(again.State, step.State, slices.Equal) {
+	if !again.At.Equal(step.At) || *again.Condition != *step.Condition ||
+		!maps.EqualFunc(again.State, step.State, slices.Equal) {
 		t.Errorf("a second look changes %+v to %+v", step, again)
 	}
 }
@@ -295,10 +307,12 @@ func TestRestartWhilePendingMakesNoSecondRequest(t *testing.T) {
 func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
 	w := newEnvironment(t)
 	w.step()
-	lost := interceptor.NewClient(w.hub, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-		_ = c.Create(ctx, obj, opts...)
-		return errors.New("connection reset")
-	}})
+	lost := interceptor.NewClient(w.hub,
+		interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, obj client.Object,
+			opts ...client.CreateOption) error {
+			_ = c.Create(ctx, obj, opts...)
+			return errors.New("connection reset")
+		}})
 	in := w.input()
 	in.Hub = lost
 	if _, err := csr.New(csr.Options{}).Next(t.Context(), in); err == nil {
@@ -308,20 +322,23 @@ func TestLostAnswerMakesNoSecondRequest(t *testing.T) {
 	w.expectRequests(1)
 }
 
-// Another process of the same agent may create the request between get and create.
+// Another process of the same agent may create the request between get and
+// create.
 func TestRequestThatExistsMeanwhileIsTaken(t *testing.T) {
 	w := newEnvironment(t)
 	w.step()
 	w.step()
 	missed := false
 	in := w.input()
-	in.Hub = interceptor.NewClient(w.hub, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-		if !missed {
-			missed = true
-			return apierrors.NewNotFound(certificatesv1.Resource("certificatesigningrequests"), key.Name)
-		}
-		return c.Get(ctx, key, obj, opts...)
-	}})
+	in.Hub = interceptor.NewClient(w.hub,
+		interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
+			if !missed {
+				missed = true
+				return apierrors.NewNotFound(certificatesv1.Resource("certificatesigningrequests"), key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		}})
 	step, err := csr.New(csr.Options{}).Next(t.Context(), in)
 	regtest.Must(t, err)
 	expect(t, step, metav1.ConditionFalse, "ClientCertificateNotApproved", w.request().Name)
@@ -342,14 +359,16 @@ func TestDeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 }
 
 func TestRefusedRequestIsAConditionAndNotALoop(t *testing.T) {
-	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied,
+		certificatesv1.CertificateFailed} {
 		t.Run(string(kind), func(t *testing.T) {
 			w := newEnvironment(t)
 			w.step()
 			w.step()
 			name := w.request().Name
 			w.update(name, func(c *certificatesv1.CertificateSigningRequest) {
-				c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: "Because", Message: "not you"}}
+				c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue,
+					Reason: "Because", Message: "not you"}}
 			})
 			step := w.step()
 			expect(t, step, metav1.ConditionFalse, "ClientCertificate"+string(kind), name, "Because", "not you", "Delete")
@@ -377,7 +396,8 @@ func TestDeniedRenewalKeepsTheCertificate(t *testing.T) {
 	for _, c := range list.Items {
 		if len(c.Status.Certificate) == 0 {
 			w.update(c.Name, func(c *certificatesv1.CertificateSigningRequest) {
-				c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue}}
+				c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+					Status: corev1.ConditionTrue}}
 			})
 		}
 	}
@@ -403,7 +423,8 @@ func TestRenewalThatWaitsLongIsACondition(t *testing.T) {
 	expect(t, w.step(), metav1.ConditionFalse, "ClientCertificateNotApproved")
 }
 
-// A hub that answers 401 for a moment makes the agent ask anew, with a bootstrap credential, for what only a person approves.
+// A hub that answers 401 for a moment makes the agent ask anew, with a
+// bootstrap credential, for what only a person approves.
 func TestPendingKeyIsDroppedWhenTheCertificateWorksAgain(t *testing.T) {
 	w := newEnvironment(t)
 	w.sign = true
@@ -445,7 +466,8 @@ func TestApprovedButNotSignedSaysSo(t *testing.T) {
 	w.step()
 	w.step()
 	w.update(w.request().Name, func(c *certificatesv1.CertificateSigningRequest) {
-		c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		c.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved,
+			Status: corev1.ConditionTrue}}
 	})
 	expect(t, w.step(), metav1.ConditionFalse, "ClientCertificateNotSigned")
 }
@@ -456,7 +478,8 @@ func TestCertificateThatWasNotAskedForIsRefused(t *testing.T) {
 			return w.ca.sign(t, r.Subject, ecKey(t).Public(), w.now, w.lifetime)
 		},
 		"another cluster": func(t *testing.T, w *environment, r *x509.CertificateRequest) []byte {
-			return w.ca.sign(t, pkix.Name{CommonName: "system:open-cluster-management:cluster10:agent1", Organization: r.Subject.Organization}, r.PublicKey, w.now, w.lifetime)
+			return w.ca.sign(t, pkix.Name{CommonName: "system:open-cluster-management:cluster10:agent1",
+				Organization: r.Subject.Organization}, r.PublicKey, w.now, w.lifetime)
 		},
 		"no organizations": func(t *testing.T, w *environment, r *x509.CertificateRequest) []byte {
 			return w.ca.sign(t, pkix.Name{CommonName: r.Subject.CommonName}, r.PublicKey, w.now, w.lifetime)
@@ -492,7 +515,9 @@ func TestInputThatCannotBeRegistered(t *testing.T) {
 		"customSigner without a body": {func(in *registration.Input) {
 			in.Addon, in.Item = "search", ocm.Registration{Type: ocm.CustomSigner}
 		}, "with a signer"},
-		"unknown type": {func(in *registration.Input) { in.Addon, in.Item = "search", ocm.Registration{Type: "magic"} }, `"magic"`},
+		"unknown type": {func(in *registration.Input) {
+			in.Addon, in.Item = "search", ocm.Registration{Type: "magic"}
+		}, `"magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
@@ -512,7 +537,9 @@ func TestHubThatRefusesIsAnError(t *testing.T) {
 		"get": {Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return forbidden
 		}},
-		"create": {Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden }},
+		"create": {Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return forbidden
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)

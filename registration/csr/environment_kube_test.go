@@ -43,7 +43,8 @@ func (k *kube) runHub(change ...func(*csr.HubDriverOptions)) {
 	k.T.Helper()
 	k.stopHub = k.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
 		options := csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said,
-			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup}, AutoApproveUsers: []string{"system:bootstrap:auto00"}}
+			BootstrapUsers: []string{regtest.BootstrapUser}, BootstrapGroups: []string{registration.BootstrapGroup},
+			AutoApproveUsers: []string{"system:bootstrap:auto00"}}
 		for _, c := range change {
 			c(&options)
 		}
@@ -51,11 +52,14 @@ func (k *kube) runHub(change ...func(*csr.HubDriverOptions)) {
 		if err != nil {
 			return hub.Options{}, err
 		}
-		addOns, err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: k.said})
+		addOns,
+			err := csr.NewAddOnApprover(csr.AddOnApproverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+			Events: k.said})
 		if err == nil {
 			err = addOns.SetupWithManager(mgr)
 		}
-		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: k.said, Relay: k.relay}, err
+		return hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: k.said,
+			Relay: k.relay}, err
 	})
 }
 
@@ -75,7 +79,9 @@ func (k *kube) expectRequests(cluster string, n int) {
 func (k *kube) acceptAlone(cluster string) {
 	k.T.Helper()
 	k.SetAccepted(cluster, true)
-	regtest.Eventually(k.T, "the hub accepts", func() bool { return k.Reason(cluster, ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+	regtest.Eventually(k.T, "the hub accepts", func() bool {
+		return k.Reason(cluster, ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
+	})
 }
 
 // member is a managed cluster whose agent uses csr.
@@ -97,7 +103,9 @@ func (k *kube) join(name string) *member {
 // restart is a new process of the agent.
 func (m *member) restart() {
 	m.T.Helper()
-	m.Start(agent.Options{Driver: csr.New(m.driver), Recorder: m.said, Now: func() time.Time { return time.Now().Add(m.ahead) }})
+	m.Start(agent.Options{Driver: csr.New(m.driver), Recorder: m.said, Now: func() time.Time {
+		return time.Now().Add(m.ahead)
+	}})
 }
 
 // reconciles makes some reconciles that must succeed.
@@ -114,10 +122,13 @@ func (m *member) reconciles() {
 // pending reconciles until the cluster waits for acceptance.
 func (m *member) pending() {
 	m.T.Helper()
-	m.Until("the request waits", func() bool { return m.said.Says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0 })
+	m.Until("the request waits", func() bool {
+		return m.said.Says("ClientCertificateNotApproved") && len(m.kube.requests(m.Name)) > 0
+	})
 }
 
-// joined reports whether the agent has reached the hub with its own certificate.
+// joined reports whether the agent has reached the hub with its own
+// certificate.
 func (m *member) joined() bool {
 	return m.renewed(time.Time{}) && m.Joined() &&
 		m.Reason(m.Name, ocm.ConditionCertificateRotated) == "True/ClientCertificateUpdated"

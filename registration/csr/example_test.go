@@ -26,7 +26,8 @@ func ExampleList() {
 		return
 	}
 	for _, request := range requests {
-		if slices.Contains(inventory, request.Cluster) && slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup) {
+		if slices.Contains(inventory, request.Cluster) &&
+			slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup) {
 			err = request.Approve(ctx, hub, "the cluster is in the inventory")
 		} else {
 			err = request.Deny(ctx, hub, "the cluster is not in the inventory")

@@ -34,40 +34,48 @@ import (
 )
 
 const (
-	// requestAnnotation names, on a ManagedCluster, the first request of a user in AutoApproveUsers. Setting it makes the hub reconciler call
-	// Approves. An agent may set it too: it only says which request Approves checks.
+	// requestAnnotation names, on a ManagedCluster, the first request of a user
+	// in AutoApproveUsers. Setting it makes the hub reconciler call Approves.
+	// An agent may set it too: it only says which request Approves checks.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
-	// searchInterval is how often the hub looks for an approved request of a cluster without a recorded agent. kube-controller-manager
-	// deletes such a request an hour after the approval.
+	// searchInterval is how often the hub looks for an approved request of a
+	// cluster without a recorded agent. kube-controller-manager deletes such a
+	// request an hour after the approval.
 	searchInterval = 30 * time.Minute
-	// A refused request is checked again after its own age, within these bounds.
+	// A refused request is checked again after its own age, within these
+	// bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
 	// approvers is how many requests are checked at a time.
 	approvers = 4
-	// rivalsKnown is how long two requests for a cluster refuse others without another list of them all, and maxRivals for how many clusters.
+	// rivalsKnown is how long two requests for a cluster refuse others without
+	// another list of them all, and maxRivals for how many clusters.
 	rivalsKnown = 5 * time.Second
 	maxRivals   = 1000
-	// renewalPause is how long further renewals of a cluster wait behind first requests. An agent renews after hours.
+	// renewalPause is how long further renewals of a cluster wait behind first
+	// requests. An agent renews after hours.
 	renewalPause = 10 * time.Second
 )
 
 // everyone are groups of which all users, or all workloads, are members.
-var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", ocm.ManagedClustersGroup}
+var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts",
+	ocm.ManagedClustersGroup}
 
 // HubDriverOptions configures the hub's half.
 type HubDriverOptions struct {
-	// Client approves requests, creates SubjectAccessReviews and updates ClusterRoles. It lists the metadata of CertificateSigningRequests,
-	// which may come from a cache. Required.
+	// Client approves requests, creates SubjectAccessReviews and updates
+	// ClusterRoles. It lists the metadata of CertificateSigningRequests, which
+	// may come from a cache. Required.
 	Client client.Client
-	// Reader reads requests, ManagedClusters and ClusterRoles at each decision, so it must not be a cache. Use the manager's API reader.
-	// Required.
+	// Reader reads requests, ManagedClusters and ClusterRoles at each decision,
+	// so it must not be a cache. Use the manager's API reader. Required.
 	Reader client.Reader
-	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub approves their first requests once the cluster is
-	// accepted. Each bootstrap token is a user of its own, with the groups in its Secret.
+	// BootstrapUsers and BootstrapGroups name the bootstrap users. The hub
+	// approves their first requests once the cluster is accepted. Each
+	// bootstrap token is a user of its own, with the groups in its Secret.
 	BootstrapUsers, BootstrapGroups []string
-	// AutoApproveUsers are bootstrap users whose clusters the hub accepts automatically. Empty: an administrator accepts each
-	// cluster.
+	// AutoApproveUsers are bootstrap users whose clusters the hub accepts
+	// automatically. Empty: an administrator accepts each cluster.
 	AutoApproveUsers []string
 	// Events records approvals and refusals. Nil records nothing.
 	Events events.EventRecorder
@@ -102,7 +110,9 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	}
 	for _, group := range options.BootstrapGroups {
 		if slices.Contains(everyone, group) {
-			return nil, fmt.Errorf("csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
+			return nil,
+				fmt.Errorf(
+					"csr: the bootstrap group %q would let agents of other clusters or all users get any cluster's certificate: use a group of its own", group)
 		}
 	}
 	if options.Now == nil {
@@ -115,11 +125,13 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 // Name returns "csr".
 func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 
-// Claim finds no annotations: clusters with certificates belong to the hub's default driver.
+// Claim finds no annotations: clusters with certificates belong to the hub's
+// default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
-// Grant records the agent whose request a person has approved, often before the ClusterRole existed. The access itself needs no grant: a
-// certificate gives the groups that the hub's RBAC names.
+// Grant records the agent whose request a person has approved, often before the
+// ClusterRole existed. The access itself needs no grant: a certificate gives
+// the groups that the hub's RBAC names.
 func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
 	role, err := h.checkRecord(ctx, name)
 	if err != nil || RecordIn(role, name).Agent != "" {
@@ -135,16 +147,19 @@ func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, e
 	return searchInterval, nil
 }
 
-// Granted reports whether the ClusterRole records the agent of a cluster that is accepted for this driver.
+// Granted reports whether the ClusterRole records the agent of a cluster that
+// is accepted for this driver.
 func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
 	granted, _ := registration.RecordedClaim(role)
 	return granted.AuthType == registration.AuthTypeCSR && RecordIn(role, cluster).Agent != ""
 }
 
-// Revoke does nothing: without RBAC a certificate gives no access and cannot be renewed.
+// Revoke does nothing: without RBAC a certificate gives no access and cannot be
+// renewed.
 func (h *HubDriver) Revoke(context.Context, string, string) error { return nil }
 
-// Approves reports whether a user in AutoApproveUsers has asked for the certificate of a cluster that has neither joined nor been denied.
+// Approves reports whether a user in AutoApproveUsers has asked for the
+// certificate of a cluster that has neither joined nor been denied.
 func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _ string) (bool, error) {
 	name := cluster.Annotations[requestAnnotation]
 	if len(h.options.AutoApproveUsers) == 0 || name == "" || !isNew(cluster) {
@@ -155,7 +170,8 @@ func (h *HubDriver) Approves(ctx context.Context, cluster *ocm.ManagedCluster, _
 		return false, client.IgnoreNotFound(err)
 	}
 	request, err := Parse(csr)
-	return err == nil && request.Cluster == cluster.Name && isOpen(csr) && slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
+	return err == nil && request.Cluster == cluster.Name && isOpen(csr) &&
+		slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username), nil
 }
 
 // isNew reports whether a cluster has neither joined nor been denied.
@@ -169,7 +185,8 @@ func stateOf(cluster *ocm.ManagedCluster) registration.State {
 	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
-// appeared selects new requests of a kind, and those whose labels have changed. Nothing else of a request changes before its decision.
+// appeared selects new requests of a kind, and those whose labels have changed.
+// Nothing else of a request changes before its decision.
 func appeared(kind func(client.Object) bool) builder.Predicates {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(kind), predicate.LabelChangedPredicate{})
 }
@@ -209,24 +226,28 @@ func (h *HubDriver) sort(
 	if err := h.options.Reader.Get(ctx, req.NamespacedName, csr); err != nil || !isOpen(csr) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if cluster := csr.Labels[ocm.ClusterNameLabel]; strings.HasPrefix(csr.Spec.Username, registration.AgentUser(cluster, "")) {
+	if cluster := csr.Labels[ocm.ClusterNameLabel]; strings.HasPrefix(csr.Spec.Username,
+		registration.AgentUser(cluster, "")) {
 		if last, recent := h.renewed.Get(cluster); !recent || last == csr.Name {
 			h.renewed.Add(cluster, csr.Name, renewalPause)
 			return h.reconcile(ctx, req)
 		}
 	}
 	select {
-	case others <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: csr.Name}}}:
+	case others <- event.GenericEvent{
+		Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: csr.Name}}}:
 	case <-ctx.Done():
 	}
 	return reconcile.Result{}, ctx.Err()
 }
 
-// requestsOf returns the requests of a cluster's agents. The cache does not know which ones are open.
+// requestsOf returns the requests of a cluster's agents. The cache does not
+// know which ones are open.
 func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
-	if err := h.options.Client.List(ctx, list, client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
+	if err := h.options.Client.List(ctx, list,
+		client.MatchingLabels{ocm.ClusterNameLabel: cluster.GetName()}); err != nil {
 		return nil // they are checked again anyway
 	}
 	for i := range list.Items {
@@ -247,7 +268,8 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 	return decide(ctx, h.options.Client, h.options.Events, h.options.Now, csr, rule, err)
 }
 
-// decide approves the request, or leaves it pending and says when to check it again.
+// decide approves the request, or leaves it pending and says when to check it
+// again.
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	if err == nil {
@@ -309,9 +331,12 @@ func (h *HubDriver) check(ctx context.Context, csr *certificatesv1.CertificateSi
 	return rule, h.checkAgent(ctx, cluster, role, request)
 }
 
-// announce makes the hub reconciler call Approves for the first request of a user in AutoApproveUsers.
-func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) error {
-	if !slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username) || !isNew(cluster) || cluster.Annotations[requestAnnotation] == csr.Name {
+// announce makes the hub reconciler call Approves for the first request of a
+// user in AutoApproveUsers.
+func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster,
+	csr *certificatesv1.CertificateSigningRequest) error {
+	if !slices.Contains(h.options.AutoApproveUsers, csr.Spec.Username) || !isNew(cluster) ||
+		cluster.Annotations[requestAnnotation] == csr.Name {
 		return nil
 	}
 	base := cluster.DeepCopy()
@@ -322,7 +347,8 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster, c
 	return nil
 }
 
-// checkRecord refuses a cluster that the hub has accepted for another driver, whose users need more than a bootstrap credential.
+// checkRecord refuses a cluster that the hub has accepted for another driver,
+// whose users need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
 	role, err := registration.GetClusterRole(ctx, h.options.Reader, cluster)
 	if err != nil {
@@ -335,9 +361,12 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	return role, nil
 }
 
-// agentOf returns the agent that a cluster is accepted for, the zero value if there is none yet. The hub records an agent before it
-// approves, so without a record a person approved a request. The last one for this ManagedCluster is recorded.
-func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) (Identity, error) {
+// agentOf returns the agent that a cluster is accepted for, the zero value if
+// there is none yet. The hub records an agent before it approves, so without a
+// record a person approved a request. The last one for this ManagedCluster is
+// recorded.
+func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster,
+	role *rbacv1.ClusterRole) (Identity, error) {
 	agent := RecordIn(role, cluster.Name)
 	if agent.Agent != "" {
 		return agent, nil
@@ -349,7 +378,8 @@ func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, ro
 			return agent, fmt.Errorf("cluster %q: %w", cluster.Name, err)
 		}
 		approval := decision(csr, certificatesv1.CertificateApproved)
-		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) || approval.LastTransitionTime.Before(&at) {
+		if approval == nil || csr.CreationTimestamp.Before(&cluster.CreationTimestamp) ||
+			approval.LastTransitionTime.Before(&at) {
 			continue
 		}
 		if request, err := Parse(csr); err == nil {
@@ -362,9 +392,11 @@ func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster, ro
 	return last.Identity, last.Record(ctx, h.options.Client, role)
 }
 
-// checkAgent allows one agent for each cluster, and for first requests one key. It records them before the approval: of two requests
-// that race, one fails to write.
-func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, request *Request) error {
+// checkAgent allows one agent for each cluster, and for first requests one key.
+// It records them before the approval: of two requests that race, one fails to
+// write.
+func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole,
+	request *Request) error {
 	first := !request.IsRenewal()
 	if pair, ok := h.rivals.Get(cluster.Name); ok && first && RecordIn(role, cluster.Name).Agent == "" {
 		return severalRequests(request, pair.([2]rival)) //nolint:errcheck,forcetypeassert // of no other type
@@ -386,14 +418,18 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 		}
 		reason, differs = "AnotherKey", "has another key"
 	}
-	return notYet(reason, "cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, run %s, which replaces "+
-		"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, request.Object.Name))
+	return notYet(reason,
+		"cluster %q is accepted for the agent %.100q, and this request %s: if it comes from the right agent, run %s, which replaces "+
+			"the recorded agent", request.Cluster, agent.Agent, differs, advice.Approve(request.Cluster, request.Object.Name))
 }
 
-// checkRivals refuses a first request if a bootstrap user asks for the same cluster with another key, even in the name of the same agent. It
-// remembers the two, which refuse other requests for some seconds. It never approves by memory.
+// checkRivals refuses a first request if a bootstrap user asks for the same
+// cluster with another key, even in the name of the same agent. It remembers
+// the two, which refuse other requests for some seconds. It never approves by
+// memory.
 func (h *HubDriver) checkRivals(ctx context.Context, request *Request) error {
-	for other, err := range eachRequest(ctx, h.options.Reader, client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
+	for other, err := range eachRequest(ctx, h.options.Reader,
+		client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", request.Cluster, err)
 		}
@@ -415,25 +451,31 @@ func severalRequests(request *Request, pair [2]rival) error {
 	if other.Identity == request.Identity {
 		other = pair[1]
 	}
-	return notYet("SeveralRequests", "the agents %q and %q both ask for cluster %q, with the keys %.8s and %.8s: if this request comes from the right agent, "+
-		"run %s; the other one is request %.100q of user %.200q",
-		request.Agent, other.Agent, request.Cluster, request.Key, other.Key, advice.Approve(request.Cluster, request.Object.Name), other.name, other.user)
+	return notYet("SeveralRequests",
+		"the agents %q and %q both ask for cluster %q, with the keys %.8s and %.8s: if this request comes from the right agent, "+
+			"run %s; the other one is request %.100q of user %.200q",
+		request.Agent, other.Agent, request.Cluster, request.Key, other.Key,
+		advice.Approve(request.Cluster, request.Object.Name), other.name, other.user)
 }
 
 // checkFirst allows bootstrap users to ask until the cluster has joined.
 func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) error {
 	if !h.isBootstrapUser(&csr.Spec) {
-		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user", csr.Spec.Username)
+		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user",
+			csr.Spec.Username)
 	}
 	if stateOf(cluster).Joined == metav1.ConditionTrue {
-		return notYet("AlreadyJoined", "cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
-			"any other request needs no answer, since it grants nothing and Kubernetes deletes it after a day", cluster.Name, advice.Approve(cluster.Name, csr.Name))
+		return notYet("AlreadyJoined",
+			"cluster %q has joined, so only its agent may ask: if the agent lost its certificate, run %s, which replaces the agent; "+
+				"any other request needs no answer, since it grants nothing and Kubernetes deletes it after a day", cluster.Name,
+			advice.Approve(cluster.Name, csr.Name))
 	}
 	return nil
 }
 
 func (h *HubDriver) isBootstrapUser(spec *certificatesv1.CertificateSigningRequestSpec) bool {
-	return slices.Contains(h.options.BootstrapUsers, spec.Username) || slices.Contains(h.options.AutoApproveUsers, spec.Username) ||
+	return slices.Contains(h.options.BootstrapUsers, spec.Username) ||
+		slices.Contains(h.options.AutoApproveUsers, spec.Username) ||
 		slices.ContainsFunc(spec.Groups, func(g string) bool { return slices.Contains(h.options.BootstrapGroups, g) })
 }
 
@@ -453,7 +495,8 @@ func (h *HubDriver) checkRenewal(ctx context.Context, request *Request) error {
 		return fmt.Errorf("review the access of %q: %w", spec.Username, err)
 	}
 	if !review.Status.Allowed {
-		return notYet("RenewalForbidden", "RBAC does not allow %q to renew the certificate of cluster %q", spec.Username, request.Cluster)
+		return notYet("RenewalForbidden", "RBAC does not allow %q to renew the certificate of cluster %q", spec.Username,
+			request.Cluster)
 	}
 	return nil
 }

@@ -18,12 +18,15 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// bootstrapToken makes a bootstrap token of the group that BootstrapRBAC names. Its user is "system:bootstrap:<id>".
+// bootstrapToken makes a bootstrap token of the group that BootstrapRBAC names.
+// Its user is "system:bootstrap:<id>".
 func (m *member) bootstrapToken(id string) {
 	m.T.Helper()
 	const half = "0123456789abcdef"
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
-		StringData: map[string]string{"token-id": id, "token-secret": half, "usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id},
+		Type: "bootstrap.kubernetes.io/token",
+		StringData: map[string]string{"token-id": id, "token-secret": half, "usage-bootstrap-authentication": "true",
+			"auth-extra-groups": registration.BootstrapGroup}}
 	if err := m.Admin.Create(m.T.Context(), secret); client.IgnoreAlreadyExists(err) != nil { // of another test
 		m.T.Fatal(err)
 	}
@@ -42,12 +45,15 @@ func TestJoinOnTwoAPIServers(t *testing.T) {
 		})
 		since := time.Now()
 		k.SetAccepted("join1", true)
-		regtest.Eventually(t, "the hub accepts", func() bool { return k.Reason("join1", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted" })
+		regtest.Eventually(t, "the hub accepts", func() bool {
+			return k.Reason("join1", ocm.ConditionHubAccepted) == "True/HubClusterAdminAccepted"
+		})
 		accepted := time.Since(since)
 		regtest.Eventually(t, "the certificate is stored", func() bool { return m.certificate() != "" })
 		certificate := time.Since(since)
 		regtest.Eventually(t, "the cluster joins", m.joined)
-		t.Logf("after acceptance: RBAC %s, certificate %s, joined %s", accepted.Round(time.Millisecond), certificate.Round(time.Millisecond), time.Since(since).Round(time.Millisecond))
+		t.Logf("after acceptance: RBAC %s, certificate %s, joined %s", accepted.Round(time.Millisecond),
+			certificate.Round(time.Millisecond), time.Since(since).Round(time.Millisecond))
 		k.expectRequests("join1", 1)
 		m.checkIdentity(t)
 	})
@@ -81,10 +87,12 @@ func (m *member) checkIdentity(t *testing.T) {
 		!slices.Equal(slices.Sorted(slices.Values(user.Groups)), slices.Sorted(slices.Values(groups))) {
 		t.Errorf("authenticated as %+v", user)
 	}
-	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}); err != nil {
+	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName},
+		&coordinationv1.Lease{}); err != nil {
 		t.Error(err)
 	}
-	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name + "0", Name: ocm.LeaseName}, &coordinationv1.Lease{}); !apierrors.IsForbidden(err) {
+	if err := own.Get(t.Context(), client.ObjectKey{Namespace: m.Name + "0", Name: ocm.LeaseName},
+		&coordinationv1.Lease{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the neighbour's Lease: %v", err)
 	}
 }

@@ -42,31 +42,39 @@ func TestProbe(t *testing.T) {
 	t.Run("a hub that does not sign", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // all of it
 		defer cancel()
-		if err := csr.Probe(ctx, cluster.Client()); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "csrsigning") {
+		if err := csr.Probe(ctx, cluster.Client()); !errors.Is(err, csr.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "csrsigning") {
 			t.Errorf("error %v", err)
 		}
 		left(t, cluster.Client())
 	})
 	t.Run("a hub whose signer fails, as on EKS", func(t *testing.T) {
-		failing := interceptor.NewClient(regtest.NewClient(t, cluster.Config()), interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			if err := c.SubResource(part).Update(ctx, obj, opts...); err != nil {
-				return err
-			}
-			request, ok := obj.(*certificatesv1.CertificateSigningRequest)
-			if !ok {
-				return errors.New("no request")
-			}
-			request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-				Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: "not on this hub"})
-			return c.Status().Update(ctx, request)
-		}})
-		if err := csr.Probe(t.Context(), failing); !errors.Is(err, csr.ErrUnsupported) || !strings.Contains(err.Error(), "SignerValidationFailure") {
+		failing := interceptor.NewClient(regtest.NewClient(t, cluster.Config()),
+			interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, part string, obj client.Object,
+				opts ...client.SubResourceUpdateOption) error {
+				if err := c.SubResource(part).Update(ctx, obj, opts...); err != nil {
+					return err
+				}
+				request, ok := obj.(*certificatesv1.CertificateSigningRequest)
+				if !ok {
+					return errors.New("no request")
+				}
+				request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+					Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure",
+					Message: "not on this hub"})
+				return c.Status().Update(ctx, request)
+			}})
+		if err := csr.Probe(t.Context(), failing); !errors.Is(err, csr.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "SignerValidationFailure") {
 			t.Errorf("error %v", err)
 		}
 		left(t, cluster.Client())
 	})
 	t.Run("a user who may not approve", func(t *testing.T) {
-		user := regtest.NewClient(t, cluster.User(t, "prober", "", rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "create", "delete"}}))
+		user := regtest.NewClient(t,
+			cluster.User(t, "prober", "",
+				rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"},
+					Verbs: []string{"get", "create", "delete"}}))
 		if err := csr.Probe(t.Context(), user); !apierrors.IsForbidden(err) || errors.Is(err, csr.ErrUnsupported) {
 			t.Errorf("error %v", err)
 		}

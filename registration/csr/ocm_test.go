@@ -29,15 +29,18 @@ const (
 	ocmAddOnHost = "search.addon.open-cluster-management.io"
 )
 
-// addOnRequest returns the request of a user for a certificate of the add-on search.
-func addOnRequest(t testing.TB, template x509.CertificateRequest, user string, groups ...string) *certificatesv1.CertificateSigningRequest {
+// addOnRequest returns the request of a user for a certificate of the add-on
+// search.
+func addOnRequest(t testing.TB, template x509.CertificateRequest, user string,
+	groups ...string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	request := from(labeled("cluster1", encode(t, &template, ecKey(t))), user, groups...)
 	request.Labels[addon.NameLabel] = "search"
 	return request
 }
 
-// An agent of Open Cluster Management names the add-on twice, asks for one group, and adds a DNS name. It declares the driver alone.
+// An agent of Open Cluster Management names the add-on twice, asks for one
+// group, and adds a DNS name. It declares the driver alone.
 func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 	item := func(driver, user string, groups ...string) ocm.Registration {
 		return ocm.Registration{Type: ocm.KubeClient, Driver: driver, Subject: ocm.Subject{User: user, Groups: groups}}
@@ -47,35 +50,54 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 		return pkix.Name{CommonName: ocmAddOnUser, Organization: groups}
 	}
 	one := subject(addOnGroup)
-	critical := pkix.Extension{Id: csr.SANExtension(ocmAddOnHost).Id, Critical: true, Value: csr.SANExtension(ocmAddOnHost).Value}
+	critical := pkix.Extension{Id: csr.SANExtension(ocmAddOnHost).Id, Critical: true,
+		Value: csr.SANExtension(ocmAddOnHost).Value}
 	for name, c := range map[string]struct {
 		template x509.CertificateRequest
 		item     ocm.Registration
 		want     string // of the event; "" means approved
 	}{
-		"as it asks":                        {x509.CertificateRequest{Subject: one, DNSNames: hosts}, byDriver, ""},
-		"without the DNS name":              {x509.CertificateRequest{Subject: one}, byDriver, ""},
-		"no driver declared":                {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("", ""), ""},
-		"user declared":                     {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("csr", ocmAddOnUser), ""},
-		"both groups declared":              {x509.CertificateRequest{Subject: subject(addOnGroup, allSearch), DNSNames: hosts}, item("csr", ocmAddOnUser, allSearch, addOnGroup), ""},
-		"groups declared, and one missing":  {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("csr", "", addOnGroup, allSearch), "SubjectMismatch"},
-		"another user declared":             {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("csr", addOnUser), "SubjectMismatch"},
-		"driver token declared":             {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("token", ""), "OtherDriver"},
-		"the common group alone":            {x509.CertificateRequest{Subject: subject(allSearch), DNSNames: hosts}, byDriver, "SubjectNotDefault"},
-		"a third group, as older managers":  {x509.CertificateRequest{Subject: subject(addOnGroup, allSearch, "system:authenticated"), DNSNames: hosts}, byDriver, "manager of the add-on"},
-		"DNS name of another add-on":        {x509.CertificateRequest{Subject: one, DNSNames: []string{"work.addon.open-cluster-management.io"}}, byDriver, "InvalidRequest"},
-		"DNS name in upper case":            {x509.CertificateRequest{Subject: one, DNSNames: []string{strings.ToUpper(ocmAddOnHost)}}, byDriver, "InvalidRequest"},
-		"the user as DNS name":              {x509.CertificateRequest{Subject: one, DNSNames: []string{ocmAddOnUser}}, byDriver, "InvalidRequest"},
-		"two DNS names":                     {x509.CertificateRequest{Subject: one, DNSNames: []string{ocmAddOnHost, "hub.example"}}, byDriver, "InvalidRequest"},
-		"the DNS name twice":                {x509.CertificateRequest{Subject: one, DNSNames: []string{ocmAddOnHost, ocmAddOnHost}}, byDriver, "InvalidRequest"},
-		"an IP address beside the DNS name": {x509.CertificateRequest{Subject: one, DNSNames: hosts, IPAddresses: []net.IP{{10, 0, 0, 1}}}, byDriver, "InvalidRequest"},
+		"as it asks":           {x509.CertificateRequest{Subject: one, DNSNames: hosts}, byDriver, ""},
+		"without the DNS name": {x509.CertificateRequest{Subject: one}, byDriver, ""},
+		"no driver declared":   {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("", ""), ""},
+		"user declared": {x509.CertificateRequest{Subject: one, DNSNames: hosts},
+			item("csr", ocmAddOnUser), ""},
+		"both groups declared": {x509.CertificateRequest{Subject: subject(addOnGroup, allSearch),
+			DNSNames: hosts}, item("csr", ocmAddOnUser, allSearch, addOnGroup), ""},
+		"groups declared, and one missing": {x509.CertificateRequest{Subject: one, DNSNames: hosts},
+			item("csr", "", addOnGroup, allSearch), "SubjectMismatch"},
+		"another user declared": {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("csr", addOnUser),
+			"SubjectMismatch"},
+		"driver token declared": {x509.CertificateRequest{Subject: one, DNSNames: hosts}, item("token", ""),
+			"OtherDriver"},
+		"the common group alone": {x509.CertificateRequest{Subject: subject(allSearch), DNSNames: hosts}, byDriver,
+			"SubjectNotDefault"},
+		"a third group, as older managers": {
+			x509.CertificateRequest{Subject: subject(addOnGroup, allSearch, "system:authenticated"), DNSNames: hosts}, byDriver,
+			"manager of the add-on"},
+		"DNS name of another add-on": {x509.CertificateRequest{Subject: one,
+			DNSNames: []string{"work.addon.open-cluster-management.io"}}, byDriver, "InvalidRequest"},
+		"DNS name in upper case": {x509.CertificateRequest{Subject: one,
+			DNSNames: []string{strings.ToUpper(ocmAddOnHost)}}, byDriver, "InvalidRequest"},
+		"the user as DNS name": {x509.CertificateRequest{Subject: one, DNSNames: []string{ocmAddOnUser}},
+			byDriver, "InvalidRequest"},
+		"two DNS names": {x509.CertificateRequest{Subject: one,
+			DNSNames: []string{ocmAddOnHost, "hub.example"}}, byDriver, "InvalidRequest"},
+		"the DNS name twice": {x509.CertificateRequest{Subject: one,
+			DNSNames: []string{ocmAddOnHost, ocmAddOnHost}}, byDriver, "InvalidRequest"},
+		"an IP address beside the DNS name": {x509.CertificateRequest{Subject: one, DNSNames: hosts,
+			IPAddresses: []net.IP{{10, 0, 0, 1}}}, byDriver, "InvalidRequest"},
 		"another extension beside it": {x509.CertificateRequest{Subject: one, DNSNames: hosts,
-			ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}}, byDriver, "InvalidRequest"},
-		"a critical DNS name": {x509.CertificateRequest{Subject: one, ExtraExtensions: []pkix.Extension{critical}}, byDriver, "InvalidRequest"},
+			ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}}, byDriver,
+			"InvalidRequest"},
+		"a critical DNS name": {x509.CertificateRequest{Subject: one, ExtraExtensions: []pkix.Extension{critical}}, byDriver,
+			"InvalidRequest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := addOnRequest(t, c.template, registration.AgentUser("cluster1", "agent1"), registration.ClusterGroup("cluster1"))
-			approved, event, _ := newApprover(t, addon.GroupVersion, request, accepted("cluster1"), searchAddOn(c.item)).reconcile(t)
+			request := addOnRequest(t, c.template, registration.AgentUser("cluster1", "agent1"),
+				registration.ClusterGroup("cluster1"))
+			approved, event, _ := newApprover(t, addon.GroupVersion, request, accepted("cluster1"),
+				searchAddOn(c.item)).reconcile(t)
 			if approved != (c.want == "") || !strings.Contains(event, c.want) {
 				t.Errorf("approved %t: %s", approved, event)
 			}
@@ -83,7 +105,8 @@ func TestAddOnRequestsOfOCMsAgent(t *testing.T) {
 	}
 }
 
-// A left-over certificate of another agent of the cluster gets no certificates of add-ons.
+// A left-over certificate of another agent of the cluster gets no certificates
+// of add-ons.
 func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 	own := requestOf(t, "own", "agent1", bootstrapUser)
 	aws := recordFor(t, own)
@@ -93,16 +116,19 @@ func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 		agent string
 		want  string
 	}{
-		"the recorded agent":               {recordFor(t, own), "agent1", ""},
-		"another agent":                    {recordFor(t, own), "agent2", `AnotherAgent cluster "cluster1" is accepted for the agent "agent1"`},
+		"the recorded agent": {recordFor(t, own), "agent1", ""},
+		"another agent": {recordFor(t, own), "agent2",
+			`AnotherAgent cluster "cluster1" is accepted for the agent "agent1"`},
 		"no agent is recorded":             {record("cluster1", "csr"), "agent2", ""},
 		"no record":                        {nil, "agent2", ""},
 		"the cluster uses IAM roles since": {aws, "agent2", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request := addOnRequest(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: addOnUser, Organization: []string{addOnGroup}}},
+			request := addOnRequest(t,
+				x509.CertificateRequest{Subject: pkix.Name{CommonName: addOnUser, Organization: []string{addOnGroup}}},
 				registration.AgentUser("cluster1", c.agent), registration.ClusterGroup("cluster1"))
-			a := newApprover(t, addon.GroupVersion, request, accepted("cluster1"), searchAddOn(ocm.Registration{Type: ocm.KubeClient}))
+			a := newApprover(t, addon.GroupVersion, request, accepted("cluster1"),
+				searchAddOn(ocm.Registration{Type: ocm.KubeClient}))
 			if c.role != nil {
 				regtest.Must(t, a.client.Create(t.Context(), c.role))
 			}
@@ -114,13 +140,15 @@ func TestAddOnRequestOfAnAgentThatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// The API server refuses an Event whose note is longer than 1,024 bytes, and the refusal would go unseen.
+// The API server refuses an Event whose note is longer than 1,024 bytes, and
+// the refusal would go unseen.
 func TestNoteOfARefusalIsBounded(t *testing.T) {
 	rival := requestOf(t, strings.Repeat("\u2028", 84), "agent2", bootstrapUser)
 	own := requestOf(t, "csr1", "agent1", bootstrapUser)
 	h := newHub(t, own, rival, accepted("cluster1"), record("cluster1", "csr"))
 	h.reconcile(t)
-	if event, ok := strings.CutPrefix(h.event(), "Warning SeveralRequests "); !ok || len(event) > 1024 || !strings.Contains(event, "--approve-request csr1") {
+	if event, ok := strings.CutPrefix(h.event(), "Warning SeveralRequests "); !ok || len(event) > 1024 ||
+		!strings.Contains(event, "--approve-request csr1") {
 		t.Errorf("%d bytes: %s", len(event), event)
 	}
 }
@@ -135,13 +163,15 @@ func TestLongestNoteIsRecorded(t *testing.T) {
 	h.reconcile(t)
 }
 
-// docs/registration-reference.md explains each reason of a refusal, and no other.
+// docs/registration-reference.md explains each reason of a refusal, and no
+// other.
 func TestDocumentationOfRefusals(t *testing.T) {
 	var inCode []string
 	for _, file := range []string{"hub.go", "addonhub.go"} {
 		code, err := os.ReadFile(file)
 		regtest.Must(t, err)
-		for _, m := range regexp.MustCompile(`(?:notYet|refusal\.New)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(code, -1) {
+		for _, m := range regexp.MustCompile(`(?:notYet|refusal\.New)\("(\w+)"|reason, differs :?= "(\w+)"`).FindAllSubmatch(
+			code, -1) {
 			inCode = append(inCode, string(m[1])+string(m[2]))
 		}
 	}
@@ -156,7 +186,8 @@ func TestDocumentationOfRefusals(t *testing.T) {
 	}
 }
 
-// Whatever alternative names a request has, an accepted one has none, or the one DNS name of its add-on.
+// Whatever alternative names a request has, an accepted one has none, or the
+// one DNS name of its add-on.
 func FuzzAddOnRequest(f *testing.F) {
 	key := ecKey(f)
 	f.Add("search", csr.SANExtension(ocmAddOnHost).Value, false)
@@ -170,7 +201,8 @@ func FuzzAddOnRequest(f *testing.F) {
 		if err != nil {
 			return // no such name can be encoded
 		}
-		request := from(labeled("cluster1", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), "u", registration.ClusterGroup("cluster1"))
+		request := from(labeled("cluster1", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), "u",
+			registration.ClusterGroup("cluster1"))
 		got, err := csr.AddOnRequest(request, "cluster1", name)
 		if err != nil {
 			return

@@ -23,9 +23,11 @@ import (
 const (
 	// requestBlock is the type of the PEM block of a request.
 	requestBlock = "CERTIFICATE REQUEST"
-	// maxRequest bounds a request in bytes. One with the largest key has about 3,000.
+	// maxRequest bounds a request in bytes. One with the largest key has about
+	// 3,000.
 	maxRequest = 16 << 10
-	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It grows with the square of the bits.
+	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It
+	// grows with the square of the bits.
 	maxRSABits = 8192
 )
 
@@ -85,11 +87,14 @@ func (r *Request) Refusal() *certificatesv1.CertificateSigningRequestCondition {
 	return decision(r.Object, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
 }
 
-// parseFor reads a request for a client certificate of the hub, and refuses requests for anything else. A signer could copy alternative names
-// and other extensions to the certificate, so it allows none but the DNS name host, if that is not "".
+// parseFor reads a request for a client certificate of the hub, and refuses
+// requests for anything else. A signer could copy alternative names and other
+// extensions to the certificate, so it allows none but the DNS name host, if
+// that is not "".
 func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName, certificatesv1.KubeAPIServerClientSignerName)
+		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName,
+			certificatesv1.KubeAPIServerClientSignerName)
 	}
 	if err := checkUsages(csr.Spec.Usages); err != nil {
 		return none, err
@@ -99,38 +104,48 @@ func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none 
 		return none, err
 	}
 	for i, e := range parsed.Extensions {
-		if want := sanExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical || !bytes.Equal(e.Value, want.Value) {
+		if want := sanExtension(host); i > 0 || host == "" || !e.Id.Equal(want.Id) || e.Critical ||
+			!bytes.Equal(e.Value, want.Value) {
 			return none, fmt.Errorf("the request has the extension %s: remove alternative names and other extensions", e.Id)
 		}
 	}
 	return parsed, nil
 }
 
-// sanExtension returns the alternative name of a request for one DNS name, as crypto/x509 encodes it.
+// sanExtension returns the alternative name of a request for one DNS name, as
+// crypto/x509 encodes it.
 func sanExtension(host string) pkix.Extension {
-	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}}) // raw values have an encoding
+	// raw values have an encoding
+	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}})
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
 }
 
-// checkUsages requires client authentication and a digital signature. Agents of Open Cluster Management ask for key
-// encipherment with EC keys too; it has no effect.
+// checkUsages requires client authentication and a digital signature. Agents of
+// Open Cluster Management ask for key encipherment with EC keys too; it has no
+// effect.
 func checkUsages(usages []certificatesv1.KeyUsage) error {
-	rest := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	rest := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool {
+		return u == certificatesv1.UsageKeyEncipherment
+	})
 	slices.Sort(rest)
-	if want := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}; !slices.Equal(rest, want) {
-		return fmt.Errorf("the usages are %.200q: use %q, and %q if the key is RSA", usages, want, certificatesv1.UsageKeyEncipherment)
+	if want := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth,
+		certificatesv1.UsageDigitalSignature}; !slices.Equal(rest, want) {
+		return fmt.Errorf("the usages are %.200q: use %q, and %q if the key is RSA", usages, want,
+			certificatesv1.UsageKeyEncipherment)
 	}
 	return nil
 }
 
-// parsePEM bounds the request and its key before it verifies the signature, because any bootstrap user may send them.
+// parsePEM bounds the request and its key before it verifies the signature,
+// because any bootstrap user may send them.
 func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 	if len(request) > maxRequest {
 		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
 	}
 	block, rest := pem.Decode(request)
 	begin := []byte("-----BEGIN " + requestBlock) // pem.Decode skips what comes before it
-	if block == nil || !bytes.HasPrefix(bytes.TrimSpace(request), begin) || block.Type != requestBlock || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+	if block == nil || !bytes.HasPrefix(bytes.TrimSpace(request), begin) || block.Type != requestBlock ||
+		len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
 		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
@@ -157,17 +172,21 @@ func checkKey(key crypto.PublicKey) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 to %d bits", key, maxRSABits)
+	return fmt.Errorf(
+		"the key of type %T is of a kind or size that is not allowed: use ECDSA P-256 or more, or RSA with 2048 to %d bits",
+		key, maxRSABits)
 }
 
-// parseSubject compares whole names: cluster1 does not match the subject of cluster10.
+// parseSubject compares whole names: cluster1 does not match the subject of
+// cluster10.
 func parseSubject(cluster string, subject pkix.Name) (Identity, error) {
 	if err := registration.CheckClusterName(cluster); err != nil {
 		return Identity{}, fmt.Errorf("label %s: %w", ocm.ClusterNameLabel, err)
 	}
 	agent, ok := strings.CutPrefix(subject.CommonName, registration.AgentUser(cluster, ""))
 	if !ok {
-		return Identity{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names", subject.CommonName, cluster, ocm.ClusterNameLabel)
+		return Identity{}, fmt.Errorf("the common name %.200q is no agent of cluster %q, which the label %s names",
+			subject.CommonName, cluster, ocm.ClusterNameLabel)
 	}
 	if err := registration.CheckAgentName(agent); err != nil {
 		return Identity{}, fmt.Errorf("common name %.200q: %w", subject.CommonName, err)
@@ -176,8 +195,9 @@ func parseSubject(cluster string, subject pkix.Name) (Identity, error) {
 	alone := want
 	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group, so some agents leave out the common one
 	if !sameSubject(subject, want) && !sameSubject(subject, alone) {
-		return Identity{}, fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
-			subject, want.CommonName, want.Organization[0], want.Organization[1])
+		return Identity{},
+			fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",
+				subject, want.CommonName, want.Organization[0], want.Organization[1])
 	}
 	return Identity{Cluster: cluster, Agent: agent}, nil
 }
@@ -188,9 +208,11 @@ func agentSubject(cluster, agent string) pkix.Name {
 		Organization: []string{registration.ClusterGroup(cluster), ocm.ManagedClustersGroup}}
 }
 
-// sameSubject reports whether a parsed subject has exactly the user and the groups of want, in any order, and nothing else.
+// sameSubject reports whether a parsed subject has exactly the user and the
+// groups of want, in any order, and nothing else.
 func sameSubject(parsed, want pkix.Name) bool {
-	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization)+len(want.OrganizationalUnit) &&
+	return parsed.CommonName == want.CommonName && len(parsed.Names) == 1+len(want.Organization)+
+		len(want.OrganizationalUnit) &&
 		sameValues(parsed.Organization, want.Organization) && sameValues(parsed.OrganizationalUnit, want.OrganizationalUnit)
 }
 

@@ -46,20 +46,24 @@ func List(ctx context.Context, c client.Reader, cluster string, keep func(*Reque
 	return found, nil
 }
 
-// isOtherAgent reports whether the requester is the agent of another cluster, whichever driver it authenticates by.
+// isOtherAgent reports whether the requester is the agent of another cluster,
+// whichever driver it authenticates by.
 func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster string) bool {
 	own := append(registration.ClusterGroups(cluster), ocm.ManagedClustersGroup)
 	return slices.ContainsFunc(spec.Groups, func(group string) bool {
-		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") && !slices.Contains(own, group)
+		return strings.HasPrefix(strings.TrimPrefix(group, "system:"), "open-cluster-management:") &&
+			!slices.Contains(own, group)
 	})
 }
 
-// page bounds the memory of a list: without an admission policy, a request has up to 1.5 MiB.
+// page bounds the memory of a list: without an admission policy, a request has
+// up to 1.5 MiB.
 const page = client.Limit(20)
 
-// eachRequest lists CertificateSigningRequests page by page. An error ends it. A
-// cache has no pages: it returns an error after the first one.
-func eachRequest(ctx context.Context, c client.Reader, labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+// eachRequest lists CertificateSigningRequests page by page. An error ends it.
+// A cache has no pages: it returns an error after the first one.
+func eachRequest(ctx context.Context, c client.Reader,
+	labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
 		for more := ""; ; {
 			var list certificatesv1.CertificateSigningRequestList
@@ -79,18 +83,23 @@ func eachRequest(ctx context.Context, c client.Reader, labels client.ListOption)
 	}
 }
 
-// isOpen reports whether a request is that of a cluster's agent for itself and has not been decided.
+// isOpen reports whether a request is that of a cluster's agent for itself and
+// has not been decided.
 func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
 	return isAgents(csr) && isUndecided(csr)
 }
 
-// isAgents reports whether the labels of a request are those of an agent's request for itself.
+// isAgents reports whether the labels of a request are those of an agent's
+// request for itself.
 func isAgents(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }
 
-// isUndecided reports whether a request for a client certificate of the hub is neither decided nor signed.
+// isUndecided reports whether a request for a client certificate of the hub is
+// neither decided nor signed.
 func isUndecided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName &&
-		len(csr.Status.Certificate) == 0 && decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) == nil
+		len(csr.Status.Certificate) == 0 &&
+		decision(csr, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied,
+			certificatesv1.CertificateFailed) == nil
 }

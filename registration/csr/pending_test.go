@@ -20,11 +20,13 @@ import (
 	"github.com/workloadid/workloadid/registration/csr"
 )
 
-// A person who approves all that List returns gives no cluster the certificate of another one.
+// A person who approves all that List returns gives no cluster the certificate
+// of another one.
 func TestListReturnsThePendingRequests(t *testing.T) {
 	key := ecKey(t)
 	b := fake.NewClientBuilder().WithScheme(regtest.Scheme(t))
-	add := func(name string, request *certificatesv1.CertificateSigningRequest, change func(*certificatesv1.CertificateSigningRequest)) {
+	add := func(name string, request *certificatesv1.CertificateSigningRequest,
+		change func(*certificatesv1.CertificateSigningRequest)) {
 		request.Name, request.Spec.Username = name, bootstrapUser
 		if change != nil {
 			change(request)
@@ -41,20 +43,25 @@ func TestListReturnsThePendingRequests(t *testing.T) {
 		r.CreationTimestamp = metav1.NewTime(start.Add(time.Hour))
 	})
 	add("good", good(), nil)
-	add("own-renewal", good(), madeBy("system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"))
+	add("own-renewal", good(),
+		madeBy("system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"))
 	add("cluster10", asks(t, "cluster10", subject("cluster10", "agent1"), key), nil)
-	add("cluster10-by-cluster1", asks(t, "cluster10", subject("cluster10", "agent1"), key), madeBy("system:open-cluster-management:cluster1"))
-	add("by-cluster10", good(), madeBy("system:open-cluster-management:cluster10", "system:open-cluster-management:managed-clusters"))
+	add("cluster10-by-cluster1", asks(t, "cluster10", subject("cluster10", "agent1"), key),
+		madeBy("system:open-cluster-management:cluster1"))
+	add("by-cluster10", good(),
+		madeBy("system:open-cluster-management:cluster10", "system:open-cluster-management:managed-clusters"))
 	add("by-iam-of-cluster10", good(), madeBy("open-cluster-management:cluster10"))
 	add("subject-of-cluster10", asks(t, "cluster1", subject("cluster10", "agent1"), key), nil)
 	add("one-group-too-many", asks(t, "cluster1", subject("cluster1", "agent1", "system:masters"), key), nil)
 	add("signed", good(), func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") })
 	add("denied", good(), func(r *certificatesv1.CertificateSigningRequest) {
-		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True"}}
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied,
+			Status: "True"}}
 	})
 	c := b.Build()
-	for cluster, want := range map[string][]string{"cluster1": {"good", "own-renewal", "newer"}, "cluster10": {"cluster10"},
-		"": {"cluster10", "good", "own-renewal", "newer"}, "cluster2": nil} {
+	for cluster, want := range map[string][]string{"cluster1": {"good", "own-renewal", "newer"},
+		"cluster10": {"cluster10"},
+		"":          {"cluster10", "good", "own-renewal", "newer"}, "cluster2": nil} {
 		t.Run("cluster "+cluster, func(t *testing.T) {
 			pending, err := csr.List(t.Context(), c, cluster, (*csr.Request).IsPending)
 			var got []string
@@ -68,7 +75,8 @@ func TestListReturnsThePendingRequests(t *testing.T) {
 	}
 }
 
-// A list comes in pages, so that it needs little memory. An error of a later page ends it.
+// A list comes in pages, so that it needs little memory. An error of a later
+// page ends it.
 func TestListReadsPages(t *testing.T) {
 	const requests, most = 45, 20
 	key := ecKey(t)

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrUnsupported matches the errors of Probe for hubs that do not sign client certificates.
+// ErrUnsupported matches the errors of Probe for hubs that do not sign client
+// certificates.
 var ErrUnsupported = errors.New("the hub does not sign client certificates")
 
 const (
@@ -41,10 +42,12 @@ func Probe(ctx context.Context, c client.Client) (err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 		defer cancel()
 		if deleteErr := client.IgnoreNotFound(c.Delete(ctx, csr)); deleteErr != nil {
-			err = errors.Join(err, fmt.Errorf("delete CertificateSigningRequest %q, which the probe left: %w", csr.Name, deleteErr))
+			err = errors.Join(err, fmt.Errorf("delete CertificateSigningRequest %q, which the probe left: %w", csr.Name,
+				deleteErr))
 		}
 	}()
-	if err := setDecision(ctx, c, csr, certificatesv1.CertificateApproved, "probe of whether the hub signs client certificates"); err != nil {
+	if err := setDecision(ctx, c, csr, certificatesv1.CertificateApproved,
+		"probe of whether the hub signs client certificates"); err != nil {
 		return err
 	}
 	return awaitSignature(ctx, c, csr)
@@ -58,12 +61,14 @@ func awaitSignature(ctx context.Context, c client.Client, csr *certificatesv1.Ce
 			return false, fmt.Errorf("get CertificateSigningRequest %q: %w", key.Name, getErr)
 		}
 		if no := decision(csr, certificatesv1.CertificateFailed, certificatesv1.CertificateDenied); no != nil {
-			return false, fmt.Errorf("%w: the request is %s, reason %.100q: %.300q", ErrUnsupported, no.Type, no.Reason, no.Message)
+			return false, fmt.Errorf("%w: the request is %s, reason %.100q: %.300q", ErrUnsupported, no.Type, no.Reason,
+				no.Message)
 		}
 		return len(csr.Status.Certificate) > 0, nil
 	})
 	if getErr == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: an approved request was not signed in time; run kube-controller-manager with the controller csrsigning, or use another auth type", ErrUnsupported)
+		return fmt.Errorf(
+			"%w: an approved request was not signed in time; run kube-controller-manager with the controller csrsigning, or use another auth type", ErrUnsupported)
 	}
 	return err
 }
@@ -73,7 +78,8 @@ func probeRequest() (*certificatesv1.CertificateSigningRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	probe := target{signer: certificatesv1.KubeAPIServerClientSignerName, subject: pkix.Name{CommonName: "workloadid-probe"}}
+	probe := target{signer: certificatesv1.KubeAPIServerClientSignerName,
+		subject: pkix.Name{CommonName: "workloadid-probe"}}
 	csr, err := probe.request("", parseKey(content))
 	if err != nil {
 		return nil, err

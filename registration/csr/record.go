@@ -57,8 +57,8 @@ func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, 
 // the program. It first records the agent of the request in the cluster's
 // ClusterRole, in the place of any other that is recorded when it writes. From
 // then on the hub approves only requests of this agent. If the ClusterRole does
-// not exist, or records neither a grant nor an agent, the hub finds the approved
-// request and records its agent.
+// not exist, or records neither a grant nor an agent, the hub finds the
+// approved request and records its agent.
 //
 // Approve checks no requester, and accepts no cluster: the hub gives the agent
 // of a cluster without acceptance no rights. It refuses a cluster that was
@@ -95,7 +95,8 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	// A denied cluster's role has no auth type, that of a pending one no agent either.
+	// A denied cluster's role has no auth type, that of a pending one no agent
+	// either.
 	granted, ok := registration.RecordedClaim(role)
 	recorded := RecordIn(role, r.Cluster)
 	switch {
@@ -127,8 +128,10 @@ func setDecision(ctx context.Context, c client.Client, csr *certificatesv1.Certi
 	return nil
 }
 
-// decision returns the condition that ends the wait for an approval or a signature, or nil.
-func decision(csr *certificatesv1.CertificateSigningRequest, types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+// decision returns the condition that ends the wait for an approval or a
+// signature, or nil.
+func decision(csr *certificatesv1.CertificateSigningRequest,
+	types ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range csr.Status.Conditions {
 		if slices.Contains(types, csr.Status.Conditions[i].Type) {
 			return &csr.Status.Conditions[i]

@@ -59,13 +59,15 @@ func TestRelayOnARealAPIServer(t *testing.T) {
 		m.WriteBootstrap(broken.Host, broken.CAData)
 		m.Until("the agent says that it cannot use the hub", func() bool { return m.Failed != nil })
 		m.Reconcile()
-		if k.expectRequests("relay6", 1); m.certificate() != before || m.Failed == nil || strings.Contains(m.Failed.Error(), "bootstrap") {
+		if k.expectRequests("relay6", 1); m.certificate() != before || m.Failed == nil ||
+			strings.Contains(m.Failed.Error(), "bootstrap") {
 			t.Errorf("the last reconcile: %v", m.Failed)
 		}
 	})
 }
 
-// The old verb works on all servers. One of the two here has no constrained impersonation, like servers before 1.36.
+// The old verb works on all servers. One of the two here has no constrained
+// impersonation, like servers before 1.36.
 func TestRelayNeedsEachRight(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *kubetest.Cluster{
 		"newer server": func(t *testing.T) *kubetest.Cluster { return kubetest.Start(t) },
@@ -103,7 +105,8 @@ func testLegacyRights(k *kube) {
 	}
 }
 
-// getThroughRelay returns a function that reads the cluster as its agent, through a relay with a credential.
+// getThroughRelay returns a function that reads the cluster as its agent,
+// through a relay with a credential.
 func (k *kube) getThroughRelay(m *member) func(*rest.Config) error {
 	k.T.Helper()
 	cert, err := m.Agent.HubConfig(k.T.Context())
@@ -119,16 +122,17 @@ func (k *kube) getThroughRelay(m *member) func(*rest.Config) error {
 func (k *kube) expectNoOwnRights(t *testing.T, own *rest.Config) {
 	t.Helper()
 	for _, resource := range []string{"secrets", "managedclusters", "serviceaccounts", "uids", "userextras"} {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "*", Group: "*", Resource: resource}}}
+		review := &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "*", Group: "*", Resource: resource}}}
 		if err := regtest.NewClient(t, own).Create(t.Context(), review); err != nil || review.Status.Allowed {
 			t.Errorf("the relay itself may use %s, %v", resource, err)
 		}
 	}
 }
 
-// The hub names the agents of accepted clusters. Its roles have the names of those for the old verb, so it has API
-// servers of its own.
+// The hub names the agents of accepted clusters. Its roles have the names of
+// those for the old verb, so it has API servers of its own.
 func TestConstrainedRelay(t *testing.T) {
 	k := newKubeWith(t, kubetest.StartNew(t))
 	k.Apply(k.Admin, manifests.RelayConstrainedRBAC())
@@ -149,8 +153,11 @@ func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
 	named := &rbacv1.ClusterRole{}
 	regtest.Must(t,
 		k.Admin.Get(t.Context(), client.ObjectKey{Name: registration.ClusterRoleName("constrained") + ":relay"}, named))
-	all := append(named.Rules, rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"impersonate-on:user-info:get"}},
-		rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"impersonate-on:user-info:get"}})
+	all := append(named.Rules,
+		rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"},
+			Verbs: []string{"impersonate-on:user-info:get"}},
+		rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"},
+			Verbs: []string{"impersonate-on:user-info:get"}})
 	k.Step("all", func(t *testing.T) {
 		if err := get(k.Hub.User(t, "constrained-all", "", all...)); err != nil {
 			t.Error(err)
@@ -158,24 +165,29 @@ func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
 	})
 	for i, without := range []string{"the user", "the groups", "the cluster"} {
 		k.Step("without "+without, func(t *testing.T) {
-			if err := get(k.Hub.User(t, fmt.Sprintf("constrained-%d", i), "", slices.Delete(slices.Clone(all), i, i+1)...)); !apierrors.IsForbidden(err) {
+			if err := get(k.Hub.User(t, fmt.Sprintf("constrained-%d", i), "",
+				slices.Delete(slices.Clone(all), i, i+1)...)); !apierrors.IsForbidden(err) {
 				t.Errorf("error %v", err)
 			}
 		})
 	}
 }
 
-// A stolen credential of the relay gives what the agents of accepted clusters may do. With the right to impersonate any user a thief would
-// request the certificate of a node as an administrator, which kube-controller-manager approves, and read Secrets by that.
+// A stolen credential of the relay gives what the agents of accepted clusters
+// may do. With the right to impersonate any user a thief would request the
+// certificate of a node as an administrator, which kube-controller-manager
+// approves, and read Secrets by that.
 func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 	m := k.join("stolen")
 	m.accept()
 	k.join("stolenpending").pending()
 	const admins = "kubeadm:cluster-admins"
-	k.Apply(k.Admin, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: stolen-admins}\n"+
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects:\n- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: \""+admins+"\"}\n"+
-		"- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}\n")
-	agent := rest.ImpersonationConfig{UserName: m.User(), Groups: []string{registration.ClusterGroup("stolen"), ocm.ManagedClustersGroup}}
+	k.Apply(k.Admin,
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: stolen-admins}\n"+
+			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects:\n- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: \""+admins+"\"}\n"+
+			"- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}\n")
+	agent := rest.ImpersonationConfig{UserName: m.User(),
+		Groups: []string{registration.ClusterGroup("stolen"), ocm.ManagedClustersGroup}}
 	as := func(own *rest.Config, who rest.ImpersonationConfig) client.Client {
 		own = rest.CopyConfig(own)
 		own.Impersonate = who
@@ -183,9 +195,11 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 	}
 	secrets := func(c client.Client) error { return c.List(t.Context(), &corev1.SecretList{}) }
 	node := func(c client.Client) error {
-		return c.Create(t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"},
-			Spec: certificatesv1.CertificateSigningRequestSpec{Request: nodeRequest(t), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
-				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}})
+		return c.Create(t.Context(),
+			&certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{Request: nodeRequest(t),
+					SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}})
 	}
 	cluster := func(name string) func(client.Client) error {
 		return func(c client.Client) error {
@@ -197,16 +211,22 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 		who rest.ImpersonationConfig
 		do  func(client.Client) error
 	}{
-		"Secrets as itself":                        {rest.ImpersonationConfig{}, secrets},
-		"Secrets as an administrator":              {rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{admins}}, secrets},
-		"Secrets as a named administrator":         {rest.ImpersonationConfig{UserName: "alice"}, secrets},
-		"Secrets as system:masters":                {rest.ImpersonationConfig{UserName: "x", Groups: []string{"system:masters"}}, secrets},
-		"Secrets as a ServiceAccount":              {rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:generic-garbage-collector"}, secrets},
-		"Secrets as the agent":                     {agent, secrets},
-		"a node's certificate as an administrator": {rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{admins}}, node},
-		"a node's certificate as a named one":      {rest.ImpersonationConfig{UserName: "alice"}, node},
-		"a node's certificate as a new node":       {rest.ImpersonationConfig{UserName: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"}}, node},
-		"the agent with an administrator's group":  {rest.ImpersonationConfig{UserName: agent.UserName, Groups: []string{admins}}, cluster("stolen")},
+		"Secrets as itself": {rest.ImpersonationConfig{}, secrets},
+		"Secrets as an administrator": {rest.ImpersonationConfig{UserName: "kubernetes-admin",
+			Groups: []string{admins}}, secrets},
+		"Secrets as a named administrator": {rest.ImpersonationConfig{UserName: "alice"}, secrets},
+		"Secrets as system:masters": {rest.ImpersonationConfig{UserName: "x",
+			Groups: []string{"system:masters"}}, secrets},
+		"Secrets as a ServiceAccount": {
+			rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:generic-garbage-collector"}, secrets},
+		"Secrets as the agent": {agent, secrets},
+		"a node's certificate as an administrator": {rest.ImpersonationConfig{UserName: "kubernetes-admin",
+			Groups: []string{admins}}, node},
+		"a node's certificate as a named one": {rest.ImpersonationConfig{UserName: "alice"}, node},
+		"a node's certificate as a new node": {rest.ImpersonationConfig{UserName: "system:bootstrap:abcdef",
+			Groups: []string{"system:bootstrappers"}}, node},
+		"the agent with an administrator's group": {rest.ImpersonationConfig{UserName: agent.UserName,
+			Groups: []string{admins}}, cluster("stolen")},
 		"an agent that no hub has accepted": {rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "x"),
 			Groups: []string{registration.ClusterGroup("stolenpending")}}, cluster("stolenpending")},
 	}
@@ -246,7 +266,9 @@ func nodeRequest(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:stolen", Organization: []string{"system:nodes"}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:stolen",
+			Organization: []string{"system:nodes"}}}, key)
 	regtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// At 75 to 80 % of what the certificate says, which is backdated: 6:15 to 7 of the 10 minutes of a short one.
+// At 75 to 80 % of what the certificate says, which is backdated: 6:15 to 7 of
+// the 10 minutes of a short one.
 func TestRenewalAt80PercentWithOneJitter(t *testing.T) {
 	for name, c := range map[string]struct{ lifetime, least, most time.Duration }{
 		"600 s":  {600 * time.Second, 375 * time.Second, 420 * time.Second},
@@ -57,7 +58,8 @@ func TestExpiredCertificateIsReplacedByOneRequest(t *testing.T) {
 	expect(t, w.step(), metav1.ConditionFalse, "ClientCertificateNotApproved")
 }
 
-// Without a bound each certificate would be due at once: 8 of its 10 minutes seem to be over.
+// Without a bound each certificate would be due at once: 8 of its 10 minutes
+// seem to be over.
 func TestClockAheadDoesNotAskInALoop(t *testing.T) {
 	w := newEnvironment(t)
 	w.sign, w.lifetime, w.ahead = true, 600*time.Second, 8*time.Minute
@@ -84,7 +86,8 @@ func TestClockThatIsDaysAheadAsksEvery10Minutes(t *testing.T) {
 	}
 }
 
-// The certificate has to be renewed before it expires by the hub's clock: afterwards a person is needed.
+// The certificate has to be renewed before it expires by the hub's clock:
+// afterwards a person is needed.
 func TestClockBehindRenewsInTime(t *testing.T) {
 	w := newEnvironment(t)
 	w.sign, w.lifetime, w.ahead = true, 600*time.Second, -8*time.Minute

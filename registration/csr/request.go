@@ -20,7 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// target describes the certificate that an agent needs. Registrations differ in nothing else.
+// target describes the certificate that an agent needs. Registrations differ in
+// nothing else.
 type target struct {
 	prefix   string // of the name of the CertificateSigningRequest
 	labels   map[string]string
@@ -46,8 +47,9 @@ func targetOf(in registration.Input) (target, error) {
 	}, nil
 }
 
-// name returns the name of the target's CertificateSigningRequest for a key. It is a hash of all that the request says, so an agent
-// that restarts finds the request that it made.
+// name returns the name of the target's CertificateSigningRequest for a key. It
+// is a hash of all that the request says, so an agent that restarts finds the
+// request that it made.
 func (t target) name(key crypto.PublicKey) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -65,7 +67,8 @@ func (t target) name(key crypto.PublicKey) (string, error) {
 	return t.prefix + hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// request returns the CertificateSigningRequest for a key. Only RSA keys encipher, so an EC key does not ask for that usage.
+// request returns the CertificateSigningRequest for a key. Only RSA keys
+// encipher, so an EC key does not ask for that usage.
 func (t target) request(name string, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: t.subject}, key)
 	if err != nil {

@@ -27,7 +27,8 @@ func TestApproverNeedsEachRight(t *testing.T) {
 	hub := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
 	own := regtest.VerbsOf(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"))
 	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
-		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...), k.ask("rights", agent, m.Own()).Name)
+		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...),
+			k.ask("rights", agent, m.Own()).Name)
 	}
 	k.Step("all", func(t *testing.T) {
 		if err := approve(t, "approver", own); err != nil {
@@ -36,14 +37,16 @@ func TestApproverNeedsEachRight(t *testing.T) {
 	})
 	for i, rule := range own {
 		k.Step(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
-			if err := approve(t, fmt.Sprintf("approver-%d", i), slices.Delete(slices.Clone(own), i, i+1)); !apierrors.IsForbidden(err) {
+			if err := approve(t, fmt.Sprintf("approver-%d", i),
+				slices.Delete(slices.Clone(own), i, i+1)); !apierrors.IsForbidden(err) {
 				t.Errorf("error %v", err)
 			}
 		})
 	}
 }
 
-// approveAs does what the approver does in a manager, with its informers, for a renewal.
+// approveAs does what the approver does in a manager, with its informers, for a
+// renewal.
 func approveAs(t *testing.T, config *rest.Config, request string) error {
 	t.Helper()
 	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
@@ -66,7 +69,8 @@ func approveAs(t *testing.T, config *rest.Config, request string) error {
 		return err
 	}
 	approved := &certificatesv1.CertificateSigningRequest{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: request}, approved); err != nil || len(approved.Status.Conditions) == 0 {
+	if err := c.Get(t.Context(), client.ObjectKey{Name: request}, approved); err != nil ||
+		len(approved.Status.Conditions) == 0 {
 		t.Errorf("not approved: %v", err)
 	}
 	return nil

@@ -15,24 +15,29 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A joined agent may make as many renewals as it likes. Only its first one uses the workers that other clusters' renewals need.
+// A joined agent may make as many renewals as it likes. Only its first one uses
+// the workers that other clusters' renewals need.
 func TestFurtherRenewalsOfAClusterWaitBehindFirstRequests(t *testing.T) {
 	renewal := func(name, cluster string) client.Object {
-		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
-			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName, Username: registration.AgentUser(cluster, "agent")}}
+		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{ocm.ClusterNameLabel: cluster}},
+			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
+				Username: registration.AgentUser(cluster, "agent")}}
 	}
 	scheme := runtime.NewScheme()
 	if err := certificatesv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(renewal("bad-1", "bad"), renewal("bad-2", "bad"), renewal("bad-3", "bad"), renewal("calm-1", "calm")).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(renewal("bad-1", "bad"), renewal("bad-2", "bad"),
+		renewal("bad-3", "bad"), renewal("calm-1", "calm")).Build()
 	h, err := NewHubDriver(HubDriverOptions{Client: c, Reader: c})
 	if err != nil {
 		t.Fatal(err)
 	}
 	others := make(chan event.GenericEvent, 10)
 	for _, name := range []string{"bad-1", "bad-2", "bad-3", "calm-1", "bad-1"} {
-		_, _ = h.sort(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, others) // the requests are refused, being none
+		// the requests are refused, being none
+		_, _ = h.sort(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, others)
 	}
 	close(others)
 	var later []string

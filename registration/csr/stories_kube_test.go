@@ -14,12 +14,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// expectRefused waits until the approver says why it does not approve a request.
+// expectRefused waits until the approver says why it does not approve a
+// request.
 func (k *kube) expectRefused(request, reason string) {
 	k.T.Helper()
 	regtest.Eventually(k.T, "the approver says "+reason, func() bool { return k.said.Says(request, reason) })
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: request}, csr); err != nil || len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
+	if err := k.Admin.Get(k.T.Context(), client.ObjectKey{Name: request}, csr); err != nil ||
+		len(csr.Status.Conditions)+len(csr.Status.Certificate) > 0 {
 		k.T.Errorf("request %q got %+v, %v", request, csr.Status.Conditions, err)
 	}
 }
@@ -34,15 +36,19 @@ func (m *member) expectRevoked() {
 	own := m.Own()
 	regtest.Eventually(m.T, "the agent is shut out", func() bool {
 		return apierrors.IsForbidden(own.Get(m.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{})) &&
-			apierrors.IsForbidden(own.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName}, &coordinationv1.Lease{}))
+			apierrors.IsForbidden(own.Get(m.T.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName},
+				&coordinationv1.Lease{}))
 	})
 }
 
-// expectWaiting expects that an agent without access keeps its certificate and asks for nothing.
+// expectWaiting expects that an agent without access keeps its certificate and
+// asks for nothing.
 func (m *member) expectWaiting() {
 	m.T.Helper()
 	before := m.Secret().ResourceVersion
-	m.Until("the agent says that it waits", func() bool { return m.said.Says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name) })
+	m.Until("the agent says that it waits", func() bool {
+		return m.said.Says("WaitingForAcceptance", "wid hub accept --clusters "+m.Name)
+	})
 	m.restart()
 	m.reconciles()
 	m.kube.expectRequests(m.Name, 1)

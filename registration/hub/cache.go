@@ -26,7 +26,8 @@ import (
 // hashAnnotation tells in the cache that annotations have changed.
 const hashAnnotation = "registration.open-cluster-management.io/hash-of-annotations"
 
-// Limits of a list in the cache. Those that the hub writes have at most two items and 500 bytes.
+// Limits of a list in the cache. Those that the hub writes have at most two
+// items and 500 bytes.
 const maxItems, maxList = 16, 2 << 10
 
 // CacheOptions returns options for the cache of a manager that runs a Hub and
@@ -36,17 +37,21 @@ const maxItems, maxList = 16, 2 << 10
 //
 //   - CertificateSigningRequests: metadata of those with the label
 //     [ocm.ClusterNameLabel].
-//   - ManagedClusters: acceptance, the status of the conditions of hub and agent, and a hash in place of the annotations.
-//   - ServiceAccounts, Roles and bindings: owners, finalizers, subjects, role, and the rules of Roles for tokens. A list that is larger than
-//     the hub's own is nil, and a name of more than 253 bytes is its hash.
-//   - Namespaces, ClusterRoles and metadata of ManagedClusterAddOns: name, times, and the labels that name cluster and add-on.
+//   - ManagedClusters: acceptance, the status of the conditions of hub and
+//     agent, and a hash in place of the annotations.
+//   - ServiceAccounts, Roles and bindings: owners, finalizers, subjects, role,
+//     and the rules of Roles for tokens. A list that is larger than the hub's
+//     own is nil, and a name of more than 253 bytes is its hash.
+//   - Namespaces, ClusterRoles and metadata of ManagedClusterAddOns: name,
+//     times, and the labels that name cluster and add-on.
 //   - All other objects: without managedFields.
 //
 // Other controllers of the manager read the same cache. Let them read other
 // requests and fields through the manager's API reader. Never update an object
 // from this cache, which would remove what the cache does not keep.
 func CacheOptions() cache.Options {
-	byObject := map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Label: ofClusters(), Transform: strip}}
+	byObject := map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Label: ofClusters(),
+		Transform: strip}}
 	for _, o := range []client.Object{&ocm.ManagedCluster{}, &corev1.Namespace{}, &corev1.ServiceAccount{},
 		&rbacv1.Role{}, &rbacv1.RoleBinding{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
 		byObject[o] = cache.ByObject{Transform: strip}
@@ -60,7 +65,8 @@ func ofClusters() labels.Selector {
 	return labels.NewSelector().Add(*has)
 }
 
-// stripOther handles add-ons too: a cache has no options of their own for objects that the hub may not serve.
+// stripOther handles add-ons too: a cache has no options of their own for
+// objects that the hub may not serve.
 func stripOther(in any) (any, error) {
 	if o, ok := in.(*metav1.PartialObjectMetadata); ok && o.Kind == "ManagedClusterAddOn" {
 		return strip(in)
@@ -124,7 +130,8 @@ func stripMetadata(o metav1.Object) {
 	o.SetSelfLink("")
 }
 
-// bounded returns nil instead of a list that is larger than those that the hub writes. It differs from these too.
+// bounded returns nil instead of a list that is larger than those that the hub
+// writes. It differs from these too.
 func bounded[T any](list []T) []T {
 	if len(list) > maxItems {
 		return nil
@@ -141,7 +148,8 @@ func stripCluster(cluster *ocm.ManagedCluster, annotations map[string]string, fi
 			cluster.Finalizers = append(cluster.Finalizers, f)
 		}
 	}
-	if hash, done := annotations[hashAnnotation]; len(annotations) > 1 || len(annotations) == 1 && (!done || len(hash) != hex.EncodedLen(sha256.Size)) {
+	if hash, done := annotations[hashAnnotation]; len(annotations) > 1 ||
+		len(annotations) == 1 && (!done || len(hash) != hex.EncodedLen(sha256.Size)) {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q", annotations))
 		annotations = map[string]string{hashAnnotation: hex.EncodeToString(sum[:])}
 	}

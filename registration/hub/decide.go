@@ -38,8 +38,9 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return err
 	}
 	h.schedule(cluster.Name, registration.Claim{}, 0)
-	return h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: refused.Reason, Message: refused.Message})
+	return h.report(ctx, cluster, corev1.EventTypeWarning,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: refused.Reason, Message: refused.Message})
 }
 
 // admit grants an accepted cluster what it needs. Each step relies on those
@@ -62,7 +63,8 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	granted := registration.StateOf(cluster, role, claimed).Claim
 	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
 	if err != nil {
-		return refusal.New(reasonUnknownDriver, "the cluster was accepted with an auth type that this hub does not run: %v", err)
+		return refusal.New(reasonUnknownDriver, "the cluster was accepted with an auth type that this hub does not run: %v",
+			err)
 	}
 	if err := h.addFinalizer(ctx, cluster); err != nil {
 		return err
@@ -103,7 +105,8 @@ func stateOf(cluster *ocm.ManagedCluster) registration.State {
 	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
-// checkLost refuses a cluster whose ClusterRole is gone: a record of what it claims now would hide what it was granted.
+// checkLost refuses a cluster whose ClusterRole is gone: a record of what it
+// claims now would hide what it was granted.
 func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	s := stateOf(cluster)
 	switch {
@@ -114,9 +117,10 @@ func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	case s.Stage != registration.StageAccepted:
 		return nil
 	}
-	return refusal.New(reasonRecordLost, "the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
-		"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
-		"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), s.Message)
+	return refusal.New(reasonRecordLost,
+		"the ClusterRole %q with the record of the grant is gone. The hub said before: %.300q. Remove by hand what this gave outside "+
+			"the hub's RBAC: for aws-irsa the access entry or aws-auth entry, and the IAM role ocm-hub-* with this cluster's tags; a client certificate works until it expires. "+
+			"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), s.Message)
 }
 
 // exclude revokes a cluster that was accepted and is not any more, or looks
@@ -133,11 +137,14 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 		return h.autoApprove(ctx, cluster, role)
 	}
 	// The condition precedes the loss of the record: otherwise a restart in
-	// between may take the cluster for a new one, and approve it.
-	// A condition that cannot be written keeps nothing granted: the finalizer is a sign too.
-	err = h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonHubDenied, Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
-			"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
+	// between may take the cluster for a new one, and approve it. A condition
+	// that cannot be written keeps nothing granted: the finalizer is a sign
+	// too.
+	err = h.report(ctx, cluster, corev1.EventTypeNormal,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: ocm.ReasonHubDenied,
+			Message: "denied, by an administrator of the hub or by the cluster itself: its RBAC is removed, and then whatever its driver granted besides. " +
+				"A client certificate stays valid until it expires: it has no rights now, and works again if the cluster is accepted again"})
 	if claimed, claimErr := h.claim(cluster); (claimErr == nil || isPending(role)) && !isForeign(role, cluster.Name) {
 		err = errors.Join(err, h.publish(ctx, cluster, role, claimed))
 	}
@@ -188,18 +195,21 @@ func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role
 	if err := h.patch(ctx, cluster, func() { cluster.Spec.HubAcceptsClient = true }); err != nil {
 		return fmt.Errorf("accept cluster %q: %w", cluster.Name, err)
 	}
-	h.event(cluster, corev1.EventTypeNormal, "AutoApproved", fmt.Sprintf("the configuration of the hub approves %s", claimed))
+	h.event(cluster, corev1.EventTypeNormal, "AutoApproved",
+		fmt.Sprintf("the configuration of the hub approves %s", claimed))
 	return h.admit(ctx, cluster)
 }
 
-// wait leaves a new cluster alone until an administrator accepts it. Only a refusal whose cause is gone is replaced.
+// wait leaves a new cluster alone until an administrator accepts it. Only a
+// refusal whose cause is gone is replaced.
 func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	h.schedule(cluster.Name, registration.Claim{}, 0)
 	if stateOf(cluster).Reason == "" {
 		return nil
 	}
-	return h.report(ctx, cluster, corev1.EventTypeNormal, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
-		Reason: ocm.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
+	return h.report(ctx, cluster, corev1.EventTypeNormal,
+		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+			Reason: ocm.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
 // release revokes a cluster that is being deleted, then lets it go. It also
@@ -211,7 +221,9 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 	if exists {
 		h.setState(cluster.Name, stateOf(cluster).Stage)
 	}
-	if registration.CheckClusterName(cluster.Name) == nil { // else it was never granted anything, and its name may be that of something else
+	// else it was never granted anything, and its name may be that of something
+	// else
+	if registration.CheckClusterName(cluster.Name) == nil {
 		if err := h.unbind(ctx, cluster.Name); err != nil {
 			return 0, err
 		}
@@ -254,7 +266,8 @@ func (h *Hub) claim(cluster *ocm.ManagedCluster) (none registration.Claim, err e
 	switch {
 	case len(claimed) > 1:
 		return none, refusal.New(reasonConflictingDrivers,
-			"the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].AuthType, claimed[1].AuthType)
+			"the cluster has the annotations of two auth types, %q and %q: remove those of one", claimed[0].AuthType,
+			claimed[1].AuthType)
 	case len(claimed) == 1:
 		return claimed[0], nil
 	case h.options.Default == "":

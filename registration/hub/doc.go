@@ -1,4 +1,5 @@
-// Package hub accepts managed clusters, grants their access and revokes it. It runs any [registration.HubDriver].
+// Package hub accepts managed clusters, grants their access and revokes it. It
+// runs any [registration.HubDriver].
 //
 //	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Cache: hub.CacheOptions()})
 //	...

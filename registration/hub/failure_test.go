@@ -28,7 +28,10 @@ func TestHubShowsErrorsOfTheAPIServer(t *testing.T) {
 		"a policy refuses the finalizer":   {"patch", "*ocm.ManagedCluster", nil},
 		"a policy refuses the ClusterRole": {"create", "*v1.ClusterRole", nil},
 		"a policy refuses a binding":       {"create", "*v1.RoleBinding", nil},
-		"the claim cannot be published":    {"create", "*v1.ClusterRole", func(h *hubTest) { h.edit("cluster1", deny); h.deleteRole("cluster1") }},
+		"the claim cannot be published": {"create", "*v1.ClusterRole", func(h *hubTest) {
+			h.edit("cluster1", deny)
+			h.deleteRole("cluster1")
+		}},
 		"the record cannot be deleted": {"update", "*v1.ClusterRole", func(h *hubTest) {
 			h.edit("cluster1", deny)
 			h.driver.fail["revoke"] = errors.New("no connection")
@@ -71,7 +74,8 @@ func TestHubShowsErrorsOfTheAPIServer(t *testing.T) {
 			h.refuse = nil
 			_, err := h.reconcile("cluster1")
 			regtest.Must(t, err)
-			if o := managedCluster("cluster1"); h.exists(o) && meta.FindStatusCondition(o.Status.Conditions, "HubReconciled") != nil {
+			if o := managedCluster("cluster1"); h.exists(o) &&
+				meta.FindStatusCondition(o.Status.Conditions, "HubReconciled") != nil {
 				t.Error("the condition outlives the error")
 			}
 		})

@@ -20,24 +20,28 @@ import (
 const (
 	// rolesPage is the number of ClusterRoles in one response to a list.
 	rolesPage = 500
-	// clustersPage is smaller: agents write ManagedClusters, of up to 400 kB as JSON, and the client holds a response
-	// more than twice.
+	// clustersPage is smaller: agents write ManagedClusters, of up to 400 kB as
+	// JSON, and the client holds a response more than twice.
 	clustersPage = 50
-	// maxClaim is the length of the longest claim that the hub keeps of a listed cluster.
+	// maxClaim is the length of the longest claim that the hub keeps of a
+	// listed cluster.
 	maxClaim = 256
 )
 
-// settled describes an accepted, joined and available cluster whose ManagedCluster and ClusterRole need no change. It
-// serves the first reconcile of the cluster, and only while the cache holds the same versions. That reconcile writes
-// nothing and calls no driver's Grant, so a cache that lags behind delays a revocation, but never grants anything.
+// settled describes an accepted, joined and available cluster whose
+// ManagedCluster and ClusterRole need no change. It serves the first reconcile
+// of the cluster, and only while the cache holds the same versions. That
+// reconcile writes nothing and calls no driver's Grant, so a cache that lags
+// behind delays a revocation, but never grants anything.
 type settled struct {
 	cluster, role string // resourceVersions
 	granted       registration.Claim
 	lease         time.Duration // until the first read of the Lease
 }
 
-// list finds the settled clusters past the cache, in pages. The hub starts with a few large requests instead of several
-// for each cluster. After an error the hub reads each cluster by itself.
+// list finds the settled clusters past the cache, in pages. The hub starts with
+// a few large requests instead of several for each cluster. After an error the
+// hub reads each cluster by itself.
 func (h *Hub) list(ctx context.Context) error {
 	if h.options.Relay {
 		return nil // the rights of the relay are read for each cluster
@@ -77,7 +81,8 @@ func (h *Hub) listRoles(ctx context.Context) (map[string]settled, error) {
 	})
 }
 
-// settledRole returns the record in a ClusterRole that needs no change, and whose driver has nothing to grant.
+// settledRole returns the record in a ClusterRole that needs no change, and
+// whose driver has nothing to grant.
 func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (registration.Claim, bool) {
 	granted, ok := registration.RecordedClaim(role)
 	driver, err := registration.Pick(h.options.Drivers, granted.AuthType)
@@ -86,7 +91,8 @@ func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (registratio
 	return granted, ok
 }
 
-// listClusters returns those of the clusters whose ManagedCluster needs no change either.
+// listClusters returns those of the clusters whose ManagedCluster needs no
+// change either.
 func (h *Hub) listClusters(ctx context.Context, roles map[string]settled) (map[string]settled, error) {
 	found := map[string]settled{}
 	return found, pages(clustersPage, func(options *client.ListOptions) (next string, err error) {
@@ -105,7 +111,8 @@ func (h *Hub) listClusters(ctx context.Context, roles map[string]settled) (map[s
 	})
 }
 
-// isSettled reports whether admit would leave a cluster as it is, and checkLease would begin to wait.
+// isSettled reports whether admit would leave a cluster as it is, and
+// checkLease would begin to wait.
 func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted registration.Claim) bool {
 	claimed, claimErr := h.claim(cluster)
 	want := acceptance(granted, claimed, claimErr)
@@ -125,8 +132,9 @@ func pages(size int64, list func(options *client.ListOptions) (next string, err 
 	}
 }
 
-// skip reports whether the first reconcile of a cluster has nothing to do, and when the next one is due. It goes by the
-// list unless an object has changed since. Otherwise a whole reconcile reads past the cache.
+// skip reports whether the first reconcile of a cluster has nothing to do, and
+// when the next one is due. It goes by the list unless an object has changed
+// since. Otherwise a whole reconcile reads past the cache.
 func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok bool) {
 	s, ok := h.takeSettled(name)
 	if !ok {
@@ -160,7 +168,8 @@ func (h *Hub) takeSettled(cluster string) (settled, bool) {
 	return s, ok
 }
 
-// isBound reports whether the cache holds the namespace and the bindings of a cluster as admit leaves them.
+// isBound reports whether the cache holds the namespace and the bindings of a
+// cluster as admit leaves them.
 func (h *Hub) isBound(ctx context.Context, cluster string) bool {
 	namespace := &corev1.Namespace{}
 	if h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, namespace) != nil || !isOf(namespace, cluster) {

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The hub reads page after page, each where the last one ended, and ends at the first error.
+// The hub reads page after page, each where the last one ended, and ends at the
+// first error.
 func TestPages(t *testing.T) {
 	failed := errors.New("failed")
 	for name, test := range map[string]struct {

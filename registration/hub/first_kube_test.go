@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// runCSR runs a hub with the driver csr as a user, until it has checked n clusters.
+// runCSR runs a hub with the driver csr as a user, until it has checked n
+// clusters.
 func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 	t.Helper()
 	rules := append(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"), k.rules...)
@@ -44,7 +45,8 @@ registration_hub_clusters{state="accepted"} %d
 	return stop
 }
 
-// After a restart the hub reads clusters that need nothing from two lists. It still finds an agent that stopped before.
+// After a restart the hub reads clusters that need nothing from two lists. It
+// still finds an agent that stopped before.
 func (k *hubKube) testRestart(t *testing.T) {
 	const clusters, constant = 20, 40 // the latter are discovery, lists and watches
 	name := func(i int) string { return fmt.Sprint("restart", i) }

@@ -66,7 +66,8 @@ func (f *firstTest) changeRole(change func(*rbacv1.ClusterRole)) {
 	regtest.Must(f.t, f.client.Update(f.t.Context(), role))
 }
 
-// same edits the cluster in its generation, so that its condition is not an old one.
+// same edits the cluster in its generation, so that its condition is not an old
+// one.
 func (f *firstTest) same(change func(*ocm.ManagedCluster)) {
 	f.t.Helper()
 	f.edit("cluster1", func(c *ocm.ManagedCluster) { change(c); c.Generation-- })
@@ -147,7 +148,8 @@ func TestHubTrustsTheListOnce(t *testing.T) {
 	}
 }
 
-// The API server denies, deletes or changes something between the list and the first reconcile.
+// The API server denies, deletes or changes something between the list and the
+// first reconcile.
 func TestHubDiscardsAnOldList(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*firstTest)
@@ -196,7 +198,8 @@ func TestHubDiscardsAnOldList(t *testing.T) {
 	}
 }
 
-// The cache still shows the cluster as accepted. The hub neither grants nor writes, and revokes when the event arrives.
+// The cache still shows the cluster as accepted. The hub neither grants nor
+// writes, and revokes when the event arrives.
 func TestHubRevokesAfterACacheThatLags(t *testing.T) {
 	for name, bound := range map[string]bool{"with its bindings": true, "without a binding": false} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +228,8 @@ func TestHubRevokesAfterACacheThatLags(t *testing.T) {
 	}
 }
 
-// A cluster that needs anything gets it in the first reconcile, as without the list.
+// A cluster that needs anything gets it in the first reconcile, as without the
+// list.
 func TestHubListsSettledClustersOnly(t *testing.T) {
 	for name, change := range map[string]func(*firstTest){
 		"denied":                func(f *firstTest) { f.same(deny) },
@@ -274,7 +278,8 @@ func TestHubListsSettledClustersOnly(t *testing.T) {
 	}
 }
 
-// An agent that stopped before the restart gets five lease durations since the first look.
+// An agent that stopped before the restart gets five lease durations since the
+// first look.
 func TestHubFindsAnAgentThatStoppedBeforeTheRestart(t *testing.T) {
 	f := newFirstTest(t)
 	f.now = f.now.Add(time.Hour)

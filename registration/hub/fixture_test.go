@@ -26,7 +26,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubDriver remembers what it has granted. The value of its annotation is the claim; "malformed" is none.
+// hubDriver remembers what it has granted. The value of its annotation is the
+// claim; "malformed" is none.
 type hubDriver struct {
 	name, annotation string
 
@@ -130,7 +131,8 @@ func newHubTest(t *testing.T, objects ...client.Object) *hubTest {
 	t.Helper()
 	h := &hubTest{t: t, driver: newHubDriver("one", driverAnnotation), other: newHubDriver("two", otherAnnotation),
 		now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}
-	h.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(objects...).Build()
+	h.client = fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(
+		&ocm.ManagedCluster{}).WithObjects(objects...).Build()
 	h.restart()
 	return h
 }
@@ -150,7 +152,8 @@ func (h *hubTest) restart(change ...func(*hub.Options)) {
 
 var errCrash = errors.New("crash")
 
-// write counts a write, and fails the chosen one before or after it was applied.
+// write counts a write, and fails the chosen one before or after it was
+// applied.
 func (h *hubTest) write(what string, object client.Object, apply func() error) error {
 	h.mu.Lock()
 	h.writes = append(h.writes, fmt.Sprintf("%s %T %s", what, object, object.GetName()))
@@ -181,10 +184,12 @@ func (h *hubTest) counting() client.Client {
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return h.write("delete", o, func() error { return c.Delete(ctx, o, opts...) })
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			return h.write("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return h.write("patch "+sub, o, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
@@ -256,7 +261,8 @@ func (h *hubTest) edit(name string, change func(*ocm.ManagedCluster)) {
 func accept(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = true }
 func deny(c *ocm.ManagedCluster)   { c.Spec.HubAcceptsClient = false }
 
-// condition returns status and reason of a condition, such as "True/HubClusterAdminAccepted".
+// condition returns status and reason of a condition, such as
+// "True/HubClusterAdminAccepted".
 func (h *hubTest) condition(name, kind string) string {
 	h.t.Helper()
 	c := meta.FindStatusCondition(h.cluster(name).Status.Conditions, kind)
@@ -273,7 +279,8 @@ func (h *hubTest) wantAccepted(name, want string) {
 	}
 }
 
-// exists reports whether the object with the name and namespace of o is there, and reads it.
+// exists reports whether the object with the name and namespace of o is there,
+// and reads it.
 func (h *hubTest) exists(o client.Object) bool {
 	h.t.Helper()
 	err := h.client.Get(h.t.Context(), client.ObjectKeyFromObject(o), o)

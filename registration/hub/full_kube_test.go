@@ -45,7 +45,8 @@ func (k *hubKube) kubectl(t *testing.T, block string) {
 		if !ok {
 			continue
 		}
-		cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"), strings.Fields(args)...) //nolint:gosec // a program of our own build
+		cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"),
+			strings.Fields(args)...) //nolint:gosec // a program of our own build
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", line, err, out)
@@ -62,7 +63,8 @@ type etcdAnswer struct {
 // etcd calls a method of etcd, as etcdctl does.
 func (k *hubKube) etcd(t *testing.T, method, body string) (answer etcdAnswer) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.EtcdURL()+"/v3/"+method, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.EtcdURL()+"/v3/"+method,
+		strings.NewReader(body))
 	regtest.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
 	regtest.Must(t, err)
@@ -100,7 +102,8 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
-		Type: corev1.SecretTypeBootstrapToken, StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
+		Type: corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
 			"usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
 	regtest.Must(t, k.admin.Create(t.Context(), token))
 	bearer := rest.AnonymousClientConfig(k.Config())
@@ -112,8 +115,9 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 	regtest.Eventually(t, "the bootstrap token authenticates", func() bool { return reads(bootstrap, "other") == nil })
 
 	fill := func(i, size int) error {
-		return k.admin.Create(t.Context(), &corev1.ConfigMap{BinaryData: map[string][]byte{"a": bytes.Repeat([]byte{1}, size)},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("fill-%d-%d", size, i)}})
+		return k.admin.Create(t.Context(),
+			&corev1.ConfigMap{BinaryData: map[string][]byte{"a": bytes.Repeat([]byte{1}, size)},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("fill-%d-%d", size, i)}})
 	}
 	for _, size := range []int{500_000, 1} { // the alarm rises at the first write that is refused
 		err := error(nil)
@@ -145,7 +149,9 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 	})
 	t.Run("a bootstrap user, by the documented command", func(t *testing.T) {
 		k.kubectl(t, blocks[1].Text)
-		regtest.Eventually(t, "the token is refused", func() bool { return apierrors.IsUnauthorized(reads(bootstrap, "other")) })
+		regtest.Eventually(t, "the token is refused", func() bool {
+			return apierrors.IsUnauthorized(reads(bootstrap, "other"))
+		})
 	})
 	if err := reads(agents["other"], "other"); err != nil {
 		t.Errorf("another cluster: %v", err)
@@ -159,7 +165,9 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 		for _, a := range k.etcd(t, "maintenance/alarm", `{"action":"GET"}`).Alarms {
 			k.etcd(t, "maintenance/alarm", fmt.Sprintf(`{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":%q}`, a.MemberID))
 		}
-		regtest.Eventually(t, "etcd takes the denial", func() bool { return k.setAccepted(t, k.admin, "cluster1", false) == nil })
+		regtest.Eventually(t, "etcd takes the denial", func() bool {
+			return k.setAccepted(t, k.admin, "cluster1", false) == nil
+		})
 		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 		shutOut(t, "cluster1")
 	})
@@ -170,7 +178,8 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The documented priority level takes certificate requests and ManagedClusters of all users, and each write of agents.
+// The documented priority level takes certificate requests and ManagedClusters
+// of all users, and each write of agents.
 func TestDocumentedPriorityLevel(t *testing.T) {
 	k := startReleased(t)
 	for _, block := range storage(t).Blocks("yaml") {
@@ -180,10 +189,12 @@ func TestDocumentedPriorityLevel(t *testing.T) {
 	schema := &flowcontrolv1.FlowSchema{}
 	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema))
 	csr := authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup, Resource: "certificatesigningrequests"}
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup}, ResourceAttributes: &csr})
+	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
+		ResourceAttributes: &csr})
 	level := func(user string, groups []string, do func(client.Client)) (uid string) {
 		config := k.Config()
-		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(slices.Clone(groups), "system:authenticated")}
+		config.Impersonate = rest.ImpersonationConfig{UserName: user,
+			Groups: append(slices.Clone(groups), "system:authenticated")}
 		config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 			return tripper(func(r *http.Request) (*http.Response, error) {
 				response, err := rt.RoundTrip(r)

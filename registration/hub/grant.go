@@ -15,7 +15,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// grant calls the driver when that is due, unless the role shows that the driver has nothing to do.
+// grant calls the driver when that is due, unless the role shows that the
+// driver has nothing to do.
 func (h *Hub) grant(
 	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver,
 	granted registration.Claim,
@@ -50,13 +51,15 @@ func (h *Hub) grant(
 	return errors.Join(err, setErr)
 }
 
-// isGranted reports whether the role shows that the driver has granted the cluster its access.
+// isGranted reports whether the role shows that the driver has granted the
+// cluster its access.
 func isGranted(driver registration.HubDriver, cluster string, role *rbacv1.ClusterRole) bool {
 	d, ok := driver.(registration.HubRecorded)
 	return ok && d.Granted(cluster, role)
 }
 
-// revoke has the recorded driver take away what it granted, then deletes the record. Denial keeps the agent in it.
+// revoke has the recorded driver take away what it granted, then deletes the
+// record. Denial keeps the agent in it.
 func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bool) error {
 	name := cluster.Name
 	m := h.memory(name)
@@ -74,7 +77,9 @@ func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bo
 		h.event(cluster, corev1.EventTypeWarning, reasonUnknownDriver, err.Error())
 		return reconcile.TerminalError(fmt.Errorf("revoke cluster %q, which was accepted as %s: %w", name, granted, err))
 	}
-	err = h.call(ctx, driver, name, "revoke", func(ctx context.Context) error { return driver.Revoke(ctx, name, granted.Value) })
+	err = h.call(ctx, driver, name, "revoke", func(ctx context.Context) error {
+		return driver.Revoke(ctx, name, granted.Value)
+	})
 	if err != nil {
 		h.event(cluster, corev1.EventTypeWarning, "RevokeFailed", err.Error())
 		return fmt.Errorf("revoke cluster %q: %w", name, err)

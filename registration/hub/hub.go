@@ -28,7 +28,8 @@ type Options struct {
 	Reader client.Reader
 	// Drivers are the auth types that the hub grants. At least one is required.
 	Drivers []registration.HubDriver
-	// Default is the auth type of clusters without the annotations of any driver. "" refuses such clusters.
+	// Default is the auth type of clusters without the annotations of any
+	// driver. "" refuses such clusters.
 	Default string
 	// OCMAgents gives clusters what agents of Open Cluster Management need: to
 	// list and watch all certificate requests, and to list, watch and update
@@ -42,7 +43,8 @@ type Options struct {
 	Relay bool
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// Recorder gets an Event for each decision and each failure. Nil records nothing.
+	// Recorder gets an Event for each decision and each failure. Nil records
+	// nothing.
 	Recorder events.EventRecorder
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
@@ -117,7 +119,8 @@ func checkNames(drivers []registration.HubDriver) error {
 	return nil
 }
 
-// errPostponed says that a failure is reported, and that its retry is scheduled.
+// errPostponed says that a failure is reported, and that its retry is
+// scheduled.
 var errPostponed = errors.New("postponed")
 
 const (
@@ -128,7 +131,8 @@ const (
 	callTimeout = time.Minute
 )
 
-// Reasons of the condition HubAcceptedManagedCluster, in addition to those of package ocm.
+// Reasons of the condition HubAcceptedManagedCluster, in addition to those of
+// package ocm.
 const (
 	reasonInvalidName        = "InvalidName"
 	reasonInvalidClaim       = "InvalidClaim"
@@ -139,13 +143,15 @@ const (
 	reasonRecordLost         = "RecordLost"
 )
 
-// Reconcile implements reconcile.Reconciler. It requeues the cluster for the exact time when a grant or a Lease is due.
+// Reconcile implements reconcile.Reconciler. It requeues the cluster for the
+// exact time when a grant or a Lease is due.
 func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if next, ok := h.skip(ctx, req.Name); ok {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	cluster := &ocm.ManagedCluster{}
-	// A cache that lags behind must not revoke a cluster that exists, and CacheOptions drop annotations.
+	// A cache that lags behind must not revoke a cluster that exists, and
+	// CacheOptions drop annotations.
 	err := h.reader().Get(ctx, req.NamespacedName, cluster)
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("read ManagedCluster %q: %w", req.Name, err)
@@ -176,7 +182,8 @@ func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.
 	return next, nil
 }
 
-// patch keeps the fields that our types do not know, and fails if the object has changed since it was read.
+// patch keeps the fields that our types do not know, and fails if the object
+// has changed since it was read.
 func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change func()) error {
 	base := cluster.DeepCopy()
 	change()

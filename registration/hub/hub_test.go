@@ -45,8 +45,10 @@ func TestNewHubRefusesBadOptions(t *testing.T) {
 		{"no client", hub.Options{Drivers: []registration.HubDriver{one}}, "hub.Options.Client"},
 		{"no driver", hub.Options{Client: c}, "hub.Options.Drivers"},
 		{"two drivers of one name", hub.Options{Client: c, Drivers: []registration.HubDriver{one, one}}, `"one"`},
-		{"a driver without a name", hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverAnnotation)}}, "no name"},
-		{"an unknown default", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Default: "three"}, `unknown auth type "three": use one of one`},
+		{"a driver without a name",
+			hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("", driverAnnotation)}}, "no name"},
+		{"an unknown default", hub.Options{Client: c, Drivers: []registration.HubDriver{one}, Default: "three"},
+			`unknown auth type "three": use one of one`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := hub.New(test.options); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -71,10 +73,12 @@ func TestHubLeavesNewClusterToAnAdministrator(t *testing.T) {
 }
 
 func TestHubGrantsWhenTheCauseOfARefusalIsMended(t *testing.T) {
-	h := newHubTest(t, managedCluster("cluster1", accept), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
+	h := newHubTest(t, managedCluster("cluster1", accept),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}})
 	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", "False/NamespaceTaken")
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1",
+		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}}
 	regtest.Must(t, h.client.Update(t.Context(), namespace))
 	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", isAccepted)
@@ -103,11 +107,13 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 	if !h.hasEvent("Normal HubClusterAdminAccepted") {
 		t.Errorf("there is no Event, only %q", h.events)
 	}
-	roles := []string{registration.ClusterRoleName("cluster1"), "open-cluster-management:managedcluster:registration", "open-cluster-management:managedcluster:work"}
+	roles := []string{registration.ClusterRoleName("cluster1"), "open-cluster-management:managedcluster:registration",
+		"open-cluster-management:managedcluster:work"}
 	for i, o := range bindingsFor("cluster1") {
 		h.exists(o)
 		role, subjects := partsOf(o)
-		if role.Name != roles[i] || len(*subjects) != 2 || (*subjects)[0].Name != "system:open-cluster-management:cluster1" || (*subjects)[1].Name != "open-cluster-management:cluster1" {
+		if role.Name != roles[i] || len(*subjects) != 2 || (*subjects)[0].Name != "system:open-cluster-management:cluster1" ||
+			(*subjects)[1].Name != "open-cluster-management:cluster1" {
 			t.Errorf("%s binds %v to %v", o.GetName(), role, *subjects)
 		}
 	}
@@ -115,7 +121,8 @@ func TestHubGrantsAcceptedCluster(t *testing.T) {
 
 func TestHubRefuses(t *testing.T) {
 	taken := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
-	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
+	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1",
+		Labels: map[string]string{ocm.ClusterNameLabel: "cluster10"}}}
 	gone := roleFor("cluster1")
 	gone.Annotations = map[string]string{ocm.AuthTypeAnnotation: "three", ocm.ClaimAnnotation: "id-3"}
 	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:work"}}
@@ -132,12 +139,15 @@ func TestHubRefuses(t *testing.T) {
 		{"the name of the default namespace", "InvalidName", managedCluster("default"), nil, false},
 		{"the name of a shared ClusterRole", "InvalidName", managedCluster("work"), []client.Object{shared}, false},
 		{"a name that is no DNS label", "InvalidName", managedCluster("a.b"), nil, false},
-		{"the annotations of two drivers", "ConflictingDrivers", managedCluster("cluster1", annotated(driverAnnotation, "id-1"), annotated(otherAnnotation, "id-2")), nil, false},
-		{"a malformed claim", "InvalidClaim", managedCluster("cluster1", annotated(otherAnnotation, "malformed")), nil, false},
+		{"the annotations of two drivers", "ConflictingDrivers",
+			managedCluster("cluster1", annotated(driverAnnotation, "id-1"), annotated(otherAnnotation, "id-2")), nil, false},
+		{"a malformed claim", "InvalidClaim", managedCluster("cluster1", annotated(otherAnnotation, "malformed")),
+			nil, false},
 		{"no annotations and no default", "UnknownDriver", managedCluster("cluster1"), nil, true},
 		{"a namespace without our label", "NamespaceTaken", managedCluster("cluster1"), []client.Object{taken}, false},
 		{"the namespace of another cluster", "NamespaceTaken", managedCluster("cluster1"), []client.Object{foreign}, false},
-		{"a recorded driver that the hub does not run", "UnknownDriver", managedCluster("cluster1"), []client.Object{gone}, false},
+		{"a recorded driver that the hub does not run", "UnknownDriver", managedCluster("cluster1"),
+			[]client.Object{gone}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			accept(test.cluster)
@@ -165,9 +175,12 @@ func TestHubRefuses(t *testing.T) {
 }
 
 func TestHubKeepsTheSharedRolesWhenAClusterOfTheirNameLeaves(t *testing.T) {
-	shared := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
-		Annotations: map[string]string{ocm.AuthTypeAnnotation: "one"}}}
-	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) { c.Finalizers = []string{ocm.Finalizer} }))
+	shared := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "open-cluster-management:managedcluster:registration",
+			Annotations: map[string]string{ocm.AuthTypeAnnotation: "one"}}}
+	h := newHubTest(t, shared, managedCluster("registration", func(c *ocm.ManagedCluster) {
+		c.Finalizers = []string{ocm.Finalizer}
+	}))
 	regtest.Must(t, h.client.Delete(t.Context(), h.cluster("registration")))
 	h.mustReconcile("registration")
 	if !h.exists(shared) || h.exists(managedCluster("registration")) {
@@ -236,10 +249,14 @@ func TestHubAutoApproval(t *testing.T) {
 		h.wantGranted("cluster1", "one", "")
 	})
 	for name, tamper := range map[string]func(*ocm.ManagedCluster){
-		"a denied cluster stays out":                                func(*ocm.ManagedCluster) {},
-		"also if its agent removed the finalizer":                   func(c *ocm.ManagedCluster) { c.Finalizers = nil },
-		"also if its agent removed the condition":                   func(c *ocm.ManagedCluster) { c.Status.Conditions = nil },
-		"also if its agent removed both: the hub has the record":    func(c *ocm.ManagedCluster) { c.Finalizers, c.Status.Conditions = nil, nil },
+		"a denied cluster stays out":              func(*ocm.ManagedCluster) {},
+		"also if its agent removed the finalizer": func(c *ocm.ManagedCluster) { c.Finalizers = nil },
+		"also if its agent removed the condition": func(c *ocm.ManagedCluster) {
+			c.Status.Conditions = nil
+		},
+		"also if its agent removed both: the hub has the record": func(c *ocm.ManagedCluster) {
+			c.Finalizers, c.Status.Conditions = nil, nil
+		},
 		"also if its agent has rewritten its annotations meanwhile": annotated(otherAnnotation, "id-2"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +308,8 @@ func TestHubDenialCountsFromItself(t *testing.T) {
 			begin, past := time.Now().Add(-time.Minute), metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 			h.edit("cluster1", func(c *ocm.ManagedCluster) {
 				deny(c)
-				c.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: past}}
+				c.Status.Conditions = []metav1.Condition{{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
+					Reason: reason, LastTransitionTime: past}}
 			})
 			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isDenied)
@@ -310,8 +328,10 @@ func TestHubDenialCountsFromItself(t *testing.T) {
 
 func TestHubRevokesByTheRecord(t *testing.T) {
 	rewrites := map[string]func(*ocm.ManagedCluster){
-		"a claim of another cluster":     annotated(driverAnnotation, "id-victim"),
-		"another driver":                 func(c *ocm.ManagedCluster) { c.Annotations = map[string]string{otherAnnotation: "id-2"} },
+		"a claim of another cluster": annotated(driverAnnotation, "id-victim"),
+		"another driver": func(c *ocm.ManagedCluster) {
+			c.Annotations = map[string]string{otherAnnotation: "id-2"}
+		},
 		"a malformed claim":              annotated(driverAnnotation, "malformed"),
 		"the annotations of two drivers": annotated(otherAnnotation, "id-2"),
 		"no annotations":                 func(c *ocm.ManagedCluster) { c.Annotations = nil },
@@ -355,7 +375,8 @@ func TestHubDeletesNoClusterBecauseItsCacheLags(t *testing.T) {
 	h := newHubTest(t, managedCluster("cluster1", accept))
 	h.mustReconcile("cluster1")
 	lagging := interceptor.NewClient(h.client, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, ok := o.(*ocm.ManagedCluster); ok {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "managedclusters"}, key.Name)
 			}
@@ -449,7 +470,8 @@ func TestHubFailures(t *testing.T) {
 		h.mustReconcile("cluster1")
 		h.restart(func(o *hub.Options) { o.Drivers = o.Drivers[:1] })
 		h.edit("cluster1", deny)
-		if _, err := h.reconcile("cluster1"); !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), `unknown auth type "two"`) {
+		if _, err := h.reconcile("cluster1"); !errors.Is(err, reconcile.TerminalError(nil)) ||
+			!strings.Contains(err.Error(), `unknown auth type "two"`) {
 			t.Errorf("the error is %v", err)
 		}
 		if got := h.rbac("cluster1"); len(got) != 1 {
@@ -471,8 +493,8 @@ func TestHubBoundsWhatAClusterWrites(t *testing.T) {
 
 func TestHubMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	h := newHubTest(t, managedCluster("cluster1", accept), managedCluster("cluster2"), managedCluster("kube-system", accept),
-		managedCluster("cluster3", accept), managedCluster("cluster4", accept))
+	h := newHubTest(t, managedCluster("cluster1", accept), managedCluster("cluster2"),
+		managedCluster("kube-system", accept), managedCluster("cluster3", accept), managedCluster("cluster4", accept))
 	h.restart(func(o *hub.Options) { o.Registerer = registry })
 	for _, name := range []string{"cluster1", "cluster2", "cluster3", "cluster4", "kube-system"} {
 		h.mustReconcile(name)
@@ -494,26 +516,32 @@ registration_hub_clusters{state="refused"} 1
 	}
 	status := func(joined, available metav1.ConditionStatus) func(*ocm.ManagedCluster) {
 		return func(c *ocm.ManagedCluster) {
-			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: joined, Reason: "Test"})
-			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: available, Reason: "Test"})
+			meta.SetStatusCondition(&c.Status.Conditions,
+				metav1.Condition{Type: ocm.ConditionJoined, Status: joined, Reason: "Test"})
+			meta.SetStatusCondition(&c.Status.Conditions,
+				metav1.Condition{Type: ocm.ConditionAvailable, Status: available, Reason: "Test"})
 		}
 	}
 	for _, row := range []struct {
 		change                   func(*ocm.ManagedCluster)
 		available, lost, unknown int
 	}{
-		{func(*ocm.ManagedCluster) {}, 0, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionTrue), 1, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionFalse), 0, 1, 0},
-		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionTrue, "made-up"), 0, 0, 1}, {status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
+		{func(*ocm.ManagedCluster) {}, 0, 0, 0}, {status(metav1.ConditionTrue, metav1.ConditionTrue), 1, 0, 0},
+		{status(metav1.ConditionTrue, metav1.ConditionFalse), 0, 1, 0},
+		{status(metav1.ConditionTrue, metav1.ConditionUnknown), 0, 0, 1}, {status(metav1.ConditionTrue, "made-up"), 0, 0, 1},
+		{status(metav1.ConditionFalse, metav1.ConditionTrue), 0, 0, 0},
 	} {
 		h.edit("cluster1", row.change)
 		h.mustReconcile("cluster1")
-		want := fmt.Sprintf(`# HELP registration_hub_joined_clusters Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown.
+		want := fmt.Sprintf(
+			`# HELP registration_hub_joined_clusters Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown.
 # TYPE registration_hub_joined_clusters gauge
 registration_hub_joined_clusters{available="False"} %d
 registration_hub_joined_clusters{available="True"} %d
 registration_hub_joined_clusters{available="Unknown"} %d
 `, row.lost, row.available, row.unknown)
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "registration_hub_joined_clusters"); err != nil {
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+			"registration_hub_joined_clusters"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -523,7 +551,9 @@ registration_hub_joined_clusters{available="Unknown"} %d
 	if n, err := testutil.GatherAndCount(registry, "registration_hub_driver_duration_seconds"); err != nil || n != 3 {
 		t.Errorf("%d series of driver calls, want approve, grant and revoke (%v)", n, err)
 	}
-	if _, err := hub.New(hub.Options{Client: h.client, Drivers: []registration.HubDriver{h.driver}, Registerer: registry}); err == nil {
+	if _,
+		err := hub.New(hub.Options{Client: h.client, Drivers: []registration.HubDriver{h.driver},
+		Registerer: registry}); err == nil {
 		t.Error("metrics that are there already are no error")
 	}
 }

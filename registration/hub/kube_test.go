@@ -59,10 +59,13 @@ func startHub(t *testing.T) *hubKube {
 	k := &hubKube{Cluster: kubetest.Start(t), rules: rules}
 	k.admin = regtest.NewClient(t, k.Config())
 	regtest.Apply(t, k.admin, ocm.CRD())
-	// Here the API server also keeps unknown fields, such as those of a released hub.
-	crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+	// Here the API server also keeps unknown fields, such as those of a
+	// released hub.
+	crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":     "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "managedclusters." + ocm.GroupVersion.Group}}}
-	keep := `{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/%s/x-kubernetes-preserve-unknown-fields","value":true}`
+	keep :=
+		`{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/%s/x-kubernetes-preserve-unknown-fields","value":true}`
 	patch := fmt.Appendf(nil, "["+keep+","+keep+"]", "spec", "status")
 	regtest.Must(t, k.admin.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)))
 	regtest.Eventually(t, "the API server serves ManagedClusters", func() bool {
@@ -79,14 +82,17 @@ func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Clien
 }
 
 func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
-	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), ocm.ManagedClustersGroup)
+	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster),
+		ocm.ManagedClustersGroup)
 }
 
 // run runs a hub in a manager until the test ends or stop is called.
 func (k *hubKube) run(t *testing.T, config *rest.Config, workers int, drivers ...registration.HubDriver) (stop func()) {
 	t.Helper()
 	mgr := regtest.NewManager(t, config, hub.CacheOptions())
-	hub, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: "one", Recorder: mgr.GetEventRecorder("registration-hub")})
+	hub,
+		err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: drivers, Default: "one",
+		Recorder: mgr.GetEventRecorder("registration-hub")})
 	regtest.Must(t, err)
 	regtest.Must(t, hub.SetupWithManager(mgr, workers))
 	return regtest.RunManager(t, mgr)
@@ -120,7 +126,8 @@ func (k *hubKube) setUnknownFields(t *testing.T, name string) {
 	regtest.Must(t,
 		k.admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))))
 	regtest.Must(t,
-		k.admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))))
+		k.admin.Status().Patch(t.Context(), o,
+			client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))))
 }
 
 func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
@@ -153,8 +160,10 @@ func (k *hubKube) testFlow(t *testing.T) {
 		t.Errorf("the driver has granted %v", granted)
 	}
 	driver.mu.Unlock()
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"), Groups: []string{registration.ClusterGroup("cluster1")},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update", Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
+	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"),
+		Groups: []string{registration.ClusterGroup("cluster1")},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update",
+			Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
 	t.Run("the agent may do its own, and nothing of its neighbour", k.testAgent)
 	t.Run("unknown fields survive", func(t *testing.T) { k.checkUnknownFields(t, "cluster1") })
 	t.Run("the cluster leaves by itself", func(t *testing.T) {
@@ -163,18 +172,21 @@ func (k *hubKube) testFlow(t *testing.T) {
 		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 		k.checkUnknownFields(t, "cluster1")
 		regtest.Eventually(t, "the API server forbids the agent", func() bool {
-			return apierrors.IsForbidden(k.agent(t, "cluster1").Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}))
+			return apierrors.IsForbidden(k.agent(t, "cluster1").Get(t.Context(), client.ObjectKey{Name: "cluster1"},
+				&ocm.ManagedCluster{}))
 		})
 	})
 	t.Run("an agent may not remove the finalizer", func(t *testing.T) {
 		k.awaitPolicy(t)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), patch); !apierrors.IsForbidden(err) {
+		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"),
+			patch); !apierrors.IsForbidden(err) {
 			t.Errorf("the error is %v", err)
 		}
 	})
 	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
-		annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
+		annotate := client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
 		regtest.Must(t, k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate))
 		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, ocm.ReasonClaimChanged)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
@@ -213,7 +225,8 @@ func (k *hubKube) testAgent(t *testing.T) {
 	annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
 	joined := client.RawPatch(types.MergePatchType, []byte(`{"status":{"version":{"kubernetes":"v1.36.3"}}}`))
 	for what, err := range map[string]error{
-		"read its ManagedCluster":             agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}),
+		"read its ManagedCluster": agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"},
+			&ocm.ManagedCluster{}),
 		"annotate its ManagedCluster":         agent.Patch(t.Context(), managedCluster("cluster1"), annotate),
 		"write its status":                    agent.Status().Patch(t.Context(), managedCluster("cluster1"), joined),
 		"read the Lease that the hub created": agent.Get(t.Context(), client.ObjectKeyFromObject(own), own),
@@ -225,10 +238,12 @@ func (k *hubKube) testAgent(t *testing.T) {
 	}
 	role := roleFor("cluster1")
 	for what, err := range map[string]error{
-		"read another ManagedCluster":          agent.Get(t.Context(), client.ObjectKey{Name: "cluster10"}, &ocm.ManagedCluster{}),
-		"annotate another ManagedCluster":      agent.Patch(t.Context(), managedCluster("cluster10"), annotate),
-		"create a Lease in another namespace":  agent.Create(t.Context(), lease("cluster10")),
-		"write a Lease of another name":        agent.Update(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}),
+		"read another ManagedCluster": agent.Get(t.Context(), client.ObjectKey{Name: "cluster10"},
+			&ocm.ManagedCluster{}),
+		"annotate another ManagedCluster":     agent.Patch(t.Context(), managedCluster("cluster10"), annotate),
+		"create a Lease in another namespace": agent.Create(t.Context(), lease("cluster10")),
+		"write a Lease of another name": agent.Update(t.Context(),
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}),
 		"read all ManagedClusters":             agent.List(t.Context(), &ocm.ManagedClusterList{}),
 		"read Secrets of its namespace":        agent.List(t.Context(), &corev1.SecretList{}, client.InNamespace("cluster1")),
 		"rewrite the record of what it claims": agent.Patch(t.Context(), role, annotate),
@@ -277,7 +292,8 @@ func without(rules []rbacv1.PolicyRule, i int, resource, verb string) []rbacv1.P
 	return rules
 }
 
-// play makes every request that a hub makes, as a user with the given rules, and returns the first error.
+// play makes every request that a hub makes, as a user with the given rules,
+// and returns the first error.
 func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) error {
 	t.Helper()
 	c := regtest.NewClient(t, k.User(t, name, "", rules...))
@@ -310,7 +326,8 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 		regtest.Must(t, k.admin.Update(t.Context(), o))
 	}
 	cluster := k.get(t, name)
-	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+	meta.SetStatusCondition(&cluster.Status.Conditions,
+		metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
 	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
 	if err := reconcileOnce(); err != nil {
 		return err
@@ -324,14 +341,16 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 		return err
 	}
 	regtest.Must(t,
-		k.admin.Patch(t.Context(), managedCluster(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
+		k.admin.Patch(t.Context(), managedCluster(name),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
 	regtest.Must(t, k.admin.Delete(t.Context(), managedCluster(name)))
 	return reconcileOnce()
 }
 
 // informers makes the requests of a manager's cache.
 func informers(t *testing.T, c client.WithWatch) error {
-	for _, list := range []client.ObjectList{&ocm.ManagedClusterList{}, &corev1.NamespaceList{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
+	for _, list := range []client.ObjectList{&ocm.ManagedClusterList{}, &corev1.NamespaceList{}, &rbacv1.ClusterRoleList{},
+		&rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}} {
 		if err := c.List(t.Context(), list, client.Limit(1)); err != nil {
 			return err
 		}
@@ -345,19 +364,25 @@ func informers(t *testing.T, c client.WithWatch) error {
 }
 
 func recordEvent(t *testing.T, c client.Client, name string) error {
-	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, EventTime: metav1.NowMicro(), Action: "Register",
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, EventTime: metav1.NowMicro(),
+		Action: "Register",
 		Reason: "Test", Type: corev1.EventTypeNormal, ReportingController: "registration-hub", ReportingInstance: "test",
 		Regarding: corev1.ObjectReference{Kind: "ManagedCluster", Name: name}}
 	if err := c.Create(t.Context(), event); err != nil {
 		return err
 	}
-	return c.Patch(t.Context(), event, client.RawPatch(types.MergePatchType, []byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`)))
+	return c.Patch(t.Context(), event,
+		client.RawPatch(types.MergePatchType,
+			[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`)))
 }
 
 // awaitPolicy waits until the admission policy is in force.
 func (k *hubKube) awaitPolicy(t *testing.T) {
 	t.Helper()
-	c := regtest.NewClient(t, k.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "", rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"}, Verbs: []string{"create"}}))
+	c := regtest.NewClient(t,
+		k.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "",
+			rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"},
+				Verbs: []string{"create"}}))
 	regtest.Eventually(t, "the admission policy is in force", func() bool {
 		return apierrors.IsForbidden(c.Create(t.Context(), managedCluster("policy", accept), client.DryRunAll))
 	})

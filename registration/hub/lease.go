@@ -18,22 +18,26 @@ import (
 const (
 	// graceLeases is how many lease durations may pass without a renewal.
 	graceLeases = 5
-	// maxLeaseDuration bounds the wait, since an agent may write anything into its ManagedCluster.
+	// maxLeaseDuration bounds the wait, since an agent may write anything into
+	// its ManagedCluster.
 	maxLeaseDuration     = 24 * time.Hour
 	defaultLeaseDuration = time.Minute
 )
 
-// leaseMemory is when the hub last saw the Lease of a cluster renewed, by the hub's own clock.
+// leaseMemory is when the hub last saw the Lease of a cluster renewed, by the
+// hub's own clock.
 type leaseMemory struct {
 	version          string
 	renewed, checked time.Time
 }
 
-// begin starts the wait without a Lease: a restarted hub would read the Leases of all clusters at once.
+// begin starts the wait without a Lease: a restarted hub would read the Leases
+// of all clusters at once.
 func (m *leaseMemory) begin(now time.Time) { m.renewed, m.checked = now, now }
 
-// observe records a Lease, which is empty where there is none. The clock of the agent may be wrong: its time counts only
-// between the last check and now. A version that differs from none proves no renewal.
+// observe records a Lease, which is empty where there is none. The clock of the
+// agent may be wrong: its time counts only between the last check and now. A
+// version that differs from none proves no renewal.
 func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	if lease.ResourceVersion != m.version {
 		renewed := now
@@ -51,8 +55,8 @@ func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	m.version, m.checked = lease.ResourceVersion, now
 }
 
-// readLease returns the Lease of a cluster. It creates a missing one of an accepted cluster, because agents may only
-// renew it.
+// readLease returns the Lease of a cluster. It creates a missing one of an
+// accepted cluster, because agents may only renew it.
 func (h *Hub) readLease(
 	ctx context.Context, cluster *ocm.ManagedCluster, accepted bool,
 ) (*coordinationv1.Lease, error) {
@@ -68,8 +72,9 @@ func (h *Hub) readLease(
 	return lease, nil
 }
 
-// checkLease repairs the Lease of an accepted cluster. It sets a joined cluster's Available to Unknown if its agent no
-// longer renews its Lease, and returns the time until that is due.
+// checkLease repairs the Lease of an accepted cluster. It sets a joined
+// cluster's Available to Unknown if its agent no longer renews its Lease, and
+// returns the time until that is due.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	s, m := stateOf(cluster), &h.memory(cluster.Name).lease
 	lost := s.Joined != metav1.ConditionTrue || s.Available == metav1.ConditionUnknown
@@ -94,25 +99,30 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 	if left := m.renewed.Add(grace).Sub(now); left > 0 {
 		return left, nil
 	}
-	return 0, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
-		Reason:  ocm.ReasonLeaseStopped,
-		Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub", cluster.Name, ocm.LeaseName, grace)})
+	return 0, h.report(ctx, cluster, corev1.EventTypeWarning,
+		metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionUnknown,
+			Reason: ocm.ReasonLeaseStopped,
+			Message: fmt.Sprintf("the agent has not renewed its Lease %s/%s for %s: check that it runs and can reach the hub",
+				cluster.Name, ocm.LeaseName, grace)})
 }
 
-// firstLease returns the time from the start of the wait to the first read of the Lease. At half of the grace the read
-// learns the version, so that the next one at the end of the grace shows whether an agent with a wrong clock renews.
+// firstLease returns the time from the start of the wait to the first read of
+// the Lease. At half of the grace the read learns the version, so that the next
+// one at the end of the grace shows whether an agent with a wrong clock renews.
 func firstLease(cluster *ocm.ManagedCluster) time.Duration {
 	return graceLeases * leaseDuration(cluster, &coordinationv1.Lease{}) / 2
 }
 
 func newLease(cluster *ocm.ManagedCluster, now time.Time) coordinationv1.Lease {
 	return coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Name, Name: ocm.LeaseName, Labels: map[string]string{ocm.ClusterNameLabel: cluster.Name}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new(ocm.LeaseName), RenewTime: new(metav1.NewMicroTime(now))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Name, Name: ocm.LeaseName,
+			Labels: map[string]string{ocm.ClusterNameLabel: cluster.Name}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new(ocm.LeaseName), RenewTime: new(metav1.NewMicroTime(now))},
 	}
 }
 
-// leaseDuration returns the longer of the durations that the cluster and its agent have. An agent takes up a shorter one late.
+// leaseDuration returns the longer of the durations that the cluster and its
+// agent have. An agent takes up a shorter one late.
 func leaseDuration(cluster *ocm.ManagedCluster, lease *coordinationv1.Lease) time.Duration {
 	d := time.Duration(cluster.Spec.LeaseDurationSeconds) * time.Second
 	if d <= 0 {

@@ -17,8 +17,10 @@ import (
 
 func TestHubWatchesLeases(t *testing.T) {
 	joined := func(c *ocm.ManagedCluster) {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
+		meta.SetStatusCondition(&c.Status.Conditions,
+			metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+		meta.SetStatusCondition(&c.Status.Conditions,
+			metav1.Condition{Type: ocm.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Available"})
 	}
 	renew := func(h *hubTest, skew time.Duration) {
 		h.t.Helper()
@@ -37,7 +39,8 @@ func TestHubWatchesLeases(t *testing.T) {
 		name string
 		skew time.Duration
 		none bool
-	}{{name: "with a Lease"}, {name: "without a Lease", none: true}, {name: "with a clock 8 min ahead", skew: 8 * time.Minute},
+	}{{name: "with a Lease"}, {name: "without a Lease", none: true},
+		{name: "with a clock 8 min ahead", skew: 8 * time.Minute},
 		{name: "with a clock 8 min behind", skew: -8 * time.Minute}} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
@@ -56,7 +59,8 @@ func TestHubWatchesLeases(t *testing.T) {
 				t.Error("not available too early")
 			}
 			h.now = h.now.Add(time.Second)
-			if h.mustReconcile("cluster1"); h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+			if h.mustReconcile("cluster1"); h.condition("cluster1",
+				ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
 				t.Errorf("Available is %s", h.condition("cluster1", ocm.ConditionAvailable))
 			}
 			if !h.hasEvent("Warning ManagedClusterLeaseUpdateStopped") {
@@ -65,7 +69,8 @@ func TestHubWatchesLeases(t *testing.T) {
 			h.now = h.now.Add(10 * time.Minute)
 			renew(h, test.skew)
 			h.edit("cluster1", joined)
-			if wait := h.mustReconcile("cluster1").RequeueAfter; h.condition("cluster1", ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
+			if wait := h.mustReconcile("cluster1").RequeueAfter; h.condition("cluster1",
+				ocm.ConditionAvailable) != "True/Available" || wait <= 0 {
 				t.Errorf("an agent that came back is %s", h.condition("cluster1", ocm.ConditionAvailable))
 			}
 		})
@@ -97,7 +102,9 @@ func TestHubWatchesLeases(t *testing.T) {
 	})
 	for seconds, want := range map[int32]time.Duration{1: 5 * time.Second, 1<<31 - 1: 48 * time.Minute} {
 		t.Run(fmt.Sprintf("a duration of %d s", seconds), func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) { c.Spec.LeaseDurationSeconds = seconds }))
+			h := newHubTest(t, managedCluster("cluster1", accept, func(c *ocm.ManagedCluster) {
+				c.Spec.LeaseDurationSeconds = seconds
+			}))
 			h.edit("cluster1", joined)
 			h.look()
 			if wait := h.look(); wait < want || wait > want+12*time.Minute {
@@ -112,7 +119,8 @@ func TestHubWatchesLeases(t *testing.T) {
 		h.edit("cluster1", deny)
 		wait := h.mustReconcile("cluster1").RequeueAfter
 		h.now = h.now.Add(wait)
-		if h.mustReconcile("cluster1"); wait <= 0 || h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
+		if h.mustReconcile("cluster1"); wait <= 0 ||
+			h.condition("cluster1", ocm.ConditionAvailable) != "Unknown/ManagedClusterLeaseUpdateStopped" {
 			t.Errorf("after %s Available is %s", wait, h.condition("cluster1", ocm.ConditionAvailable))
 		}
 	})

@@ -23,26 +23,32 @@ import (
 //	registration_build_info{component,version,commit,go_version}      the version of the hub
 //	registration_hub_driver_duration_seconds{operation,driver,result} calls of drivers (approve, grant, revoke), and the time they took
 func (h *Hub) register(r prometheus.Registerer) error {
-	h.states = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_clusters", Help: "Clusters of this hub, by state."}, []string{"state"})
+	h.states = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_clusters",
+		Help: "Clusters of this hub, by state."}, []string{"state"})
 	h.joined = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "registration_hub_joined_clusters",
-		Help: "Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown."}, []string{"available"})
-	for _, available := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+		Help: "Clusters that have joined this hub, by ManagedClusterConditionAvailable: True, False or Unknown."},
+		[]string{"available"})
+	for _, available := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse,
+		metav1.ConditionUnknown} {
 		h.joined.WithLabelValues(string(available)) // shown as 0
 	}
 	h.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "registration_hub_driver_duration_seconds",
-		Help: "Calls of registration drivers, by operation, driver and result.", Buckets: prometheus.ExponentialBuckets(0.005, 4, 8)},
+		Help:    "Calls of registration drivers, by operation, driver and result.",
+		Buckets: prometheus.ExponentialBuckets(0.005, 4, 8)},
 		[]string{"operation", "driver", "result"})
 	if r == nil {
 		return nil
 	}
-	return errors.Join(r.Register(h.states), r.Register(h.joined), r.Register(h.calls), metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
+	return errors.Join(r.Register(h.states), r.Register(h.joined), r.Register(h.calls),
+		metric.Register(buildinfo.OfModule(), r, "registration", "hub"))
 }
 
 func (h *Hub) setState(cluster string, stage registration.Stage) {
 	count(h.states, &h.memory(cluster).state, string(stage))
 }
 
-// setAvailable counts a cluster that has joined. Its agent writes the condition, so another status counts as Unknown.
+// setAvailable counts a cluster that has joined. Its agent writes the
+// condition, so another status counts as Unknown.
 func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
 	available := ""
 	if s := stateOf(cluster); s.Joined == metav1.ConditionTrue {
@@ -55,7 +61,8 @@ func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
 	count(h.joined, &h.memory(cluster.Name).available, available)
 }
 
-// count moves a cluster from one value of a gauge's label to another. It counts nowhere if the value is empty.
+// count moves a cluster from one value of a gauge's label to another. It counts
+// nowhere if the value is empty.
 func count(gauge *prometheus.GaugeVec, was *string, now string) {
 	if *was == now {
 		return
@@ -81,10 +88,12 @@ func (h *Hub) forget(cluster string) {
 
 // call runs one operation of a driver for a cluster, with a deadline. A driver
 // that refuses does not refuse the cluster, which keeps what it has.
-func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string, do func(context.Context) error) error {
+func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string,
+	do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ctx, span := tracing.Start(ctx, h.options.TracerProvider, "registration/hub", operation, tracing.Cluster.String(cluster), tracing.Driver.String(driver.Name()))
+	ctx, span := tracing.Start(ctx, h.options.TracerProvider, "registration/hub", operation,
+		tracing.Cluster.String(cluster), tracing.Driver.String(driver.Name()))
 	begin, result := time.Now(), "success"
 	err := do(ctx)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// installOCM serves what a hub of Open Cluster Management serves beside ManagedClusters.
+// installOCM serves what a hub of Open Cluster Management serves beside
+// ManagedClusters.
 func (k *hubKube) installOCM(t *testing.T) {
 	t.Helper()
 	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD(), "---\n")} {
@@ -42,7 +43,8 @@ func newWork(namespace string) *unstructured.Unstructured {
 	return o
 }
 
-// leaveCluster creates what the hub of Open Cluster Management leaves of an accepted cluster.
+// leaveCluster creates what the hub of Open Cluster Management leaves of an
+// accepted cluster.
 func (k *hubKube) leaveCluster(t *testing.T, name string) {
 	t.Helper()
 	objects := append(regtest.LeftByOCM(name), newWork(name), newAddOn("v1beta1", name))
@@ -59,7 +61,9 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 
 func (k *hubKube) testMoved(t *testing.T) {
 	c := regtest.NewClient(t, k.User(t, "hub-moved", "", k.rules...))
-	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one"})
+	h,
+		err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)},
+		Default: "one"})
 	regtest.Must(t, err)
 	reconcileOnce := func(t *testing.T, name string) reconcile.Result {
 		t.Helper()
@@ -88,7 +92,8 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Errorf("the bindings were replaced: %v", now)
 		}
 		role := roleFor("moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil || role.Annotations[ocm.AuthTypeAnnotation] != "one" {
+		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil ||
+			role.Annotations[ocm.AuthTypeAnnotation] != "one" {
 			t.Errorf("the record is %v, %v", role.Annotations, err)
 		}
 		k.awaitCondition(t, "moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
@@ -103,7 +108,8 @@ func (k *hubKube) testMoved(t *testing.T) {
 	t.Run("denial empties a binding that has another finalizer too", func(t *testing.T) {
 		k.leaveCluster(t, "moved2")
 		reconcileOnce(t, "moved2")
-		add := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
+		add := client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
 		regtest.Must(t, k.admin.Patch(t.Context(), work, add))
 		k.deny(t, "moved2")
@@ -125,7 +131,8 @@ func (k *hubKube) testMoved(t *testing.T) {
 		foreign.SetLabels(map[string]string{ocm.ClusterNameLabel: "moved3"})
 		foreign.SetFinalizers([]string{"example.com/other"})
 		role, subjects := partsOf(foreign)
-		*subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.ClusterGroup("moved3")}}
+		*subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+			Name: registration.ClusterGroup("moved3")}}
 		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
 		regtest.Must(t, k.admin.Create(t.Context(), foreign))
 		k.deny(t, "moved3")
@@ -153,13 +160,15 @@ func (k *hubKube) testMoved(t *testing.T) {
 				t.Error("the hub does not look again")
 			}
 			deleting := meta.FindStatusCondition(k.get(t, "moved1").Status.Conditions, "Deleting")
-			if deleting == nil || deleting.Reason != "ResourceRemaining" || !strings.Contains(deleting.Message, left.kind) || !strings.Contains(deleting.Message, left.object.GetName()) {
+			if deleting == nil || deleting.Reason != "ResourceRemaining" || !strings.Contains(deleting.Message, left.kind) ||
+				!strings.Contains(deleting.Message, left.object.GetName()) {
 				t.Errorf("the condition is %+v", deleting)
 			}
 			regtest.Must(t, k.admin.Delete(t.Context(), left.object))
 		}
 		reconcileOnce(t, "moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"}, &ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
+		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"},
+			&ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the cluster is still there: %v", err)
 		}
 	})

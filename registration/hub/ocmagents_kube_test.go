@@ -34,7 +34,8 @@ const (
 // rights are some verbs on one resource, as an access review asks for them.
 type rights struct{ verbs, group, resource, namespace, name string }
 
-// klusterletRights are the 24 rights that a klusterlet checks before it uses the credential of its cluster.
+// klusterletRights are the 24 rights that a klusterlet checks before it uses
+// the credential of its cluster.
 func klusterletRights(cluster string) []rights {
 	return []rights{
 		{"get list watch", csrGroup, "certificatesigningrequests", "", ""},
@@ -49,7 +50,8 @@ func klusterletRights(cluster string) []rights {
 	}
 }
 
-// bootstrapRights are those that a klusterlet checks of its bootstrap credential, and those that its informers use.
+// bootstrapRights are those that a klusterlet checks of its bootstrap
+// credential, and those that its informers use.
 func bootstrapRights() []rights {
 	return []rights{
 		{"create get list watch", clusterGroup, "managedclusters", "", ""},
@@ -81,17 +83,21 @@ func each(all []rights) (reviews []authorizationv1.ResourceAttributes) {
 	for _, r := range all {
 		resource, sub, _ := strings.Cut(r.resource, "/")
 		for verb := range strings.FieldsSeq(r.verbs) {
-			reviews = append(reviews, authorizationv1.ResourceAttributes{Verb: verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name})
+			reviews = append(reviews,
+				authorizationv1.ResourceAttributes{Verb: verb, Group: r.group, Resource: resource, Subresource: sub,
+					Namespace: r.namespace, Name: r.name})
 		}
 	}
 	return reviews
 }
 
-// refused returns those rights that the API server says a user lacks, as "verb resource/subresource".
+// refused returns those rights that the API server says a user lacks, as "verb
+// resource/subresource".
 func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
 	t.Helper()
 	for _, attributes := range each(all) {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
+		review := &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
 		regtest.Must(t, c.Create(t.Context(), review))
 		if !review.Status.Allowed {
 			lacks = append(lacks, strings.TrimSuffix(attributes.Verb+" "+attributes.Resource+"/"+attributes.Subresource, "/"))
@@ -100,7 +106,8 @@ func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
 	return lacks
 }
 
-// awaitRefused waits until the API server refuses exactly the wanted rights: it takes up a change of RBAC with a delay.
+// awaitRefused waits until the API server refuses exactly the wanted rights: it
+// takes up a change of RBAC with a delay.
 func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 	t.Helper()
 	var got []string
@@ -122,7 +129,9 @@ func (k *hubKube) controller(t *testing.T) client.Client {
 // reconcileOnce runs a new hub program for one reconcile of a cluster.
 func (k *hubKube) reconcileOnce(t *testing.T, c client.Client, cluster string, ocmAgents bool) error {
 	t.Helper()
-	h, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)}, Default: "one", OCMAgents: ocmAgents})
+	h,
+		err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)},
+		Default: "one", OCMAgents: ocmAgents})
 	regtest.Must(t, err)
 	_, err = h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: cluster}})
 	return err
@@ -135,7 +144,8 @@ func TestAgentsOfOCM(t *testing.T) {
 		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
 		regtest.Must(t, k.reconcileOnce(t, controller, name, false))
 	}
-	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters", "update managedclusters", "watch managedclusters",
+	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters",
+		"update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
 	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, ocm.BootstrapUser)
 	if n := len(each(klusterletRights("ocm1"))); n != 24 {
@@ -145,7 +155,8 @@ func TestAgentsOfOCM(t *testing.T) {
 	t.Run("an agent without the option", withoutOption)
 	t.Run("a bootstrap user without the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
-			awaitRefused(t, c, bootstrapRights(), "list managedclusters", "watch managedclusters", "list certificatesigningrequests", "watch certificatesigningrequests")
+			awaitRefused(t, c, bootstrapRights(), "list managedclusters", "watch managedclusters",
+				"list certificatesigningrequests", "watch certificatesigningrequests")
 		}
 	})
 	t.Run("the option without the manifest", func(t *testing.T) {
@@ -163,7 +174,9 @@ func TestAgentsOfOCM(t *testing.T) {
 		}
 	})
 	t.Run("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
-		regtest.Eventually(t, "the hub may hand that out", func() bool { return k.reconcileOnce(t, controller, "ocm1", true) == nil })
+		regtest.Eventually(t, "the hub may hand that out", func() bool {
+			return k.reconcileOnce(t, controller, "ocm1", true) == nil
+		})
 		awaitRefused(t, agent, klusterletRights("ocm1"))
 	})
 	t.Run("what stays refused to an agent", func(t *testing.T) {
@@ -187,7 +200,8 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 		n++
 		name := fmt.Sprintf("option-%d", n)
 		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
-		return k.reconcileOnce(t, regtest.NewClient(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)), name, true)
+		return k.reconcileOnce(t, regtest.NewClient(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)),
+			name, true)
 	}
 	if err := try(own); err != nil {
 		t.Errorf("with all verbs: %v", err)
@@ -205,18 +219,21 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 	}
 }
 
-// OCM's registration webhook labels each ManagedCluster that has no cluster set, whoever writes it, then asks whether that user may. Our
-// policies see the labelled object.
+// OCM's registration webhook labels each ManagedCluster that has no cluster
+// set, whoever writes it, then asks whether that user may. Our policies see the
+// labelled object.
 func TestWebhookOfOCM(t *testing.T) {
 	k := startReleased(t)
 	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("hooked", accept)))
 	controller, bootstrap := k.controller(t), k.bootstrap(t)
 	regtest.Must(t, k.reconcileOnce(t, controller, "hooked", false))
-	users := map[string]client.Client{"bootstrap user": bootstrap, "bootstrap ServiceAccount": k.user(t, ocm.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+	users := map[string]client.Client{"bootstrap user": bootstrap,
+		"bootstrap ServiceAccount": k.user(t, ocm.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
 	for name, c := range users {
 		t.Run("the cluster set of a "+name, func(t *testing.T) {
 			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})
-			if got := refused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "other"}, {"create", clusterGroup, "managedclustersets/join", "", ""}}); len(got) != 2 {
+			if got := refused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "other"},
+				{"create", clusterGroup, "managedclustersets/join", "", ""}}); len(got) != 2 {
 				t.Errorf("of two other rights are refused: %q", got)
 			}
 		})
@@ -241,18 +258,22 @@ func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
 		{"creation with another cluster set", none, other, false, false},
 		{"creation with an empty cluster set", none, labels{clusterSet: ""}, false, false},
 		{"creation with another label", none, labels{"a": "b"}, false, false},
-		{"creation with the default cluster set and another label", none, labels{clusterSet: "default", "a": "b"}, false, false},
+		{"creation with the default cluster set and another label", none, labels{clusterSet: "default", "a": "b"},
+			false, false},
 		{"creation with another label of that value", none, labels{clusterGroup + "/clustersets": "default"}, false, false},
 		{"an update without labels", none, none, true, true},
-		{"an update that keeps the labels", labels{clusterSet: "other", "a": "b"}, labels{clusterSet: "other", "a": "b"}, true, true},
+		{"an update that keeps the labels", labels{clusterSet: "other", "a": "b"}, labels{clusterSet: "other", "a": "b"},
+			true, true},
 		{"an update that adds the default cluster set", none, def, true, true},
-		{"an update that adds it beside another label", labels{"a": "b"}, labels{"a": "b", clusterSet: "default"}, true, true},
+		{"an update that adds it beside another label", labels{"a": "b"}, labels{"a": "b", clusterSet: "default"},
+			true, true},
 		{"an update that fills it in", labels{clusterSet: ""}, def, true, true},
 		{"an update that adds another cluster set", none, other, true, false},
 		{"an update that moves the cluster", other, def, true, false},
 		{"an update that removes the cluster set", def, none, true, false},
 		{"an update that adds it and another label", none, labels{clusterSet: "default", "a": "b"}, true, false},
-		{"an update that adds it and changes another label", labels{"a": "b"}, labels{"a": "c", clusterSet: "default"}, true, false},
+		{"an update that adds it and changes another label", labels{"a": "b"}, labels{"a": "c", clusterSet: "default"},
+			true, false},
 		{"an update that adds it and removes another label", labels{"a": "b"}, def, true, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -272,13 +293,15 @@ func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
 			} else {
 				err = bootstrap.Create(t.Context(), cluster, client.DryRunAll)
 			}
-			if test.allowed && err != nil || !test.allowed && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "labels")) {
+			if test.allowed && err != nil ||
+				!test.allowed && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "labels")) {
 				t.Errorf("allowed %t: the error is %v", test.allowed, err)
 			}
 		})
 	}
 	t.Run("an update of an accepted cluster", func(t *testing.T) {
-		err := bootstrap.Patch(t.Context(), managedCluster("hooked"), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"default"}}}`, clusterSet)))
+		err := bootstrap.Patch(t.Context(), managedCluster("hooked"),
+			client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"default"}}}`, clusterSet)))
 		if err == nil || !strings.Contains(err.Error(), "accepted") {
 			t.Errorf("the error is %v", err)
 		}

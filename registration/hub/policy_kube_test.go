@@ -19,30 +19,38 @@ import (
 
 func (k *hubKube) testPolicy(t *testing.T) {
 	k.awaitPolicy(t)
-	// All users may write all ManagedClusters here, so that nothing but the policy decides.
+	// All users may write all ManagedClusters here, so that nothing but the
+	// policy decides.
 	k.allow(t, "writers", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, rbacv1.PolicyRule{
-		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters", "managedclusters/status"}, Verbs: []string{"create", "get", "patch"}})
+		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters", "managedclusters/status"},
+		Verbs: []string{"create", "get", "patch"}})
 	k.allow(t, "acceptors", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "acceptor"}, rbacv1.PolicyRule{
-		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"}})
+		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"},
+		Verbs: []string{"update"}})
 	k.allow(t, "acceptors-of-one", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "acceptor-of-one"}, rbacv1.PolicyRule{
-		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"}, ResourceNames: []string{"vap"}})
+		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"},
+		ResourceNames: []string{"vap"}})
 	bootstrap := k.user(t, "bootstrap")
 	acceptor, one := k.user(t, "acceptor"), k.user(t, "acceptor-of-one")
 	itself, eks, neighbour := k.agent(t, "vap"), k.user(t, "eks", "open-cluster-management:vap"), k.agent(t, "vap0")
 	create := func(accepted bool) func(client.Client) error {
 		return func(c client.Client) error {
-			return c.Create(t.Context(), managedCluster("new", func(m *ocm.ManagedCluster) { m.Spec.HubAcceptsClient = accepted }), client.DryRunAll)
+			return c.Create(t.Context(), managedCluster("new", func(m *ocm.ManagedCluster) {
+				m.Spec.HubAcceptsClient = accepted
+			}), client.DryRunAll)
 		}
 	}
 	patch := func(body string) func(client.Client) error {
 		return func(c client.Client) error {
-			return c.Patch(t.Context(), managedCluster("vap"), client.RawPatch(types.MergePatchType, []byte(body)), client.DryRunAll)
+			return c.Patch(t.Context(), managedCluster("vap"), client.RawPatch(types.MergePatchType, []byte(body)),
+				client.DryRunAll)
 		}
 	}
 	on, off := patch(`{"spec":{"hubAcceptsClient":true}}`), patch(`{"spec":{"hubAcceptsClient":false}}`)
 	remove, label := patch(`{"spec":{"hubAcceptsClient":null}}`), patch(`{"metadata":{"annotations":{"a":"b"}}}`)
 	status := func(c client.Client) error {
-		return c.Status().Patch(t.Context(), managedCluster("vap"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":true}}`)), client.DryRunAll)
+		return c.Status().Patch(t.Context(), managedCluster("vap"),
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":true}}`)), client.DryRunAll)
 	}
 	change := func(f func(*ocm.ManagedCluster)) func(client.Client) error {
 		return func(c client.Client) error {
@@ -101,10 +109,14 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			{"an agent of EKS leaves", off, eks, true, true},
 			{"an agent leaves by removing the field", remove, itself, true, true},
 			{"an agent backdates its acceptance", change(withAcceptance(metav1.ConditionFalse, "Mine")), itself, true, false},
-			{"an agent says that it is accepted", change(withAcceptance(metav1.ConditionTrue, ocm.ReasonHubAccepted)), itself, false, false},
-			{"an agent removes its acceptance", change(func(m *ocm.ManagedCluster) { m.Status.Conditions = nil }), itself, true, false},
+			{"an agent says that it is accepted", change(withAcceptance(metav1.ConditionTrue, ocm.ReasonHubAccepted)), itself,
+				false, false},
+			{"an agent removes its acceptance", change(func(m *ocm.ManagedCluster) {
+				m.Status.Conditions = nil
+			}), itself, true, false},
 			{"an agent adds a condition of its own", change(func(m *ocm.ManagedCluster) {
-				meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
+				meta.SetStatusCondition(&m.Status.Conditions,
+					metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
 			}), itself, true, true},
 			{"an acceptor reports the acceptance", change(withAcceptance(metav1.ConditionFalse, "Other")), acceptor, true, true},
 			{"an agent makes its neighbour leave", off, neighbour, true, false},
@@ -112,8 +124,12 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			{"an acceptor denies", off, acceptor, true, true},
 			{"an agent adds an owner", owned, itself, true, false},
 			{"an acceptor adds an owner", owned, acceptor, true, true},
-			{"a bootstrap user creates a cluster with a finalizer", createWith(func(m *ocm.ManagedCluster) { m.Finalizers = []string{ocm.Finalizer} }), bootstrap, false, false},
-			{"a bootstrap user creates a cluster with an owner", createWith(func(m *ocm.ManagedCluster) { m.OwnerReferences = owner }), bootstrap, false, false},
+			{"a bootstrap user creates a cluster with a finalizer", createWith(func(m *ocm.ManagedCluster) {
+				m.Finalizers = []string{ocm.Finalizer}
+			}), bootstrap, false, false},
+			{"a bootstrap user creates a cluster with an owner", createWith(func(m *ocm.ManagedCluster) {
+				m.OwnerReferences = owner
+			}), bootstrap, false, false},
 		} {
 			if test.before != accepted {
 				continue
@@ -135,8 +151,9 @@ func (k *hubKube) testPolicy(t *testing.T) {
 func withAcceptance(status metav1.ConditionStatus, reason string) func(*ocm.ManagedCluster) {
 	return func(m *ocm.ManagedCluster) {
 		meta.RemoveStatusCondition(&m.Status.Conditions, ocm.ConditionHubAccepted)
-		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: reason,
-			LastTransitionTime: metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))})
+		m.Status.Conditions = append(m.Status.Conditions,
+			metav1.Condition{Type: ocm.ConditionHubAccepted, Status: status, Reason: reason,
+				LastTransitionTime: metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))})
 	}
 }
 
@@ -152,6 +169,7 @@ func (k *hubKube) allow(t *testing.T, name string, subject rbacv1.Subject, rule 
 		regtest.Must(t, k.admin.Create(t.Context(), o))
 	}
 	resource, sub, _ := strings.Cut(rule.Resources[0], "/")
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: subject.Name, Groups: []string{subject.Name}, ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: sub, Name: "vap"}})
+	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: subject.Name, Groups: []string{subject.Name},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: sub, Name: "vap"}})
 }

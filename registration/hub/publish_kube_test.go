@@ -17,7 +17,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// shows returns what readers learn of a cluster, and whether there is a ClusterRole.
+// shows returns what readers learn of a cluster, and whether there is a
+// ClusterRole.
 func (k *hubKube) shows(t *testing.T, name string) (s registration.State, role *rbacv1.ClusterRole) {
 	t.Helper()
 	role = roleFor(name)

@@ -38,17 +38,19 @@ func isPending(role *rbacv1.ClusterRole) bool {
 	return role.Annotations[ocm.PendingSourceAnnotation] != ""
 }
 
-// isForeign reports whether a ClusterRole exists that is neither ours nor of the
-// cluster.
+// isForeign reports whether a ClusterRole exists that is neither ours nor of
+// the cluster.
 func isForeign(role *rbacv1.ClusterRole, cluster string) bool {
 	return role.ResourceVersion != "" && !wasGranted(role) && !isPending(role) && !isOf(role, cluster)
 }
 
-// role reads the ClusterRole of a cluster, without the cache: a grant by the record of a role that is gone could not be revoked.
-// Where there is none the result is empty.
+// role reads the ClusterRole of a cluster, without the cache: a grant by the
+// record of a role that is gone could not be revoked. Where there is none the
+// result is empty.
 func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
-	if err := h.reader().Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster)}, role); client.IgnoreNotFound(err) != nil {
+	if err := h.reader().Get(ctx, client.ObjectKey{Name: registration.ClusterRoleName(cluster)},
+		role); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read ClusterRole %q: %w", registration.ClusterRoleName(cluster), err)
 	}
 	return role, nil
@@ -104,15 +106,19 @@ func isOf(o client.Object, cluster string) bool {
 
 // taken refuses to change what something else has made.
 func taken(kind string, o client.Object, cluster string) error {
-	return refusal.New(reasonRBACTaken, "the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
+	return refusal.New(reasonRBACTaken,
+		"the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
 		kind, o.GetName(), cluster)
 }
 
-// clusterRules let an agent ask for certificates, and use its own ManagedCluster. OCM's agents list and watch through informers, write whole
-// objects, and ask for the right to renew without a name. OCM's webhook adds a cluster that is in no cluster set to the default one.
+// clusterRules let an agent ask for certificates, and use its own
+// ManagedCluster. OCM's agents list and watch through informers, write whole
+// objects, and ask for the right to renew without a name. OCM's webhook adds a
+// cluster that is in no cluster set to the default one.
 func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names,
+			Verbs: verbs}
 	}
 	own := []string{cluster}
 	rules := []rbacv1.PolicyRule{
@@ -132,8 +138,10 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 		rule("register.open-cluster-management.io", "managedclusters/clientcertificates", nil, "renew"))
 }
 
-// deleteRecord deletes a role together with its record, unless it has changed since it was read. A denied cluster keeps the recorded agent
-// and its published claim in a role without rules. A role in which the hub wrote nothing is never deleted.
+// deleteRecord deletes a role together with its record, unless it has changed
+// since it was read. A denied cluster keeps the recorded agent and its
+// published claim in a role without rules. A role in which the hub wrote
+// nothing is never deleted.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
 	_, granted := registration.RecordedClaim(role)
 	switch keep := denied && (role.Annotations[ocm.AgentAnnotation] != "" || isPending(role)); {
@@ -153,24 +161,28 @@ func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied
 	return nil
 }
 
-// ensureNamespace creates the namespace of a cluster. One that exists without our label belongs to something else.
+// ensureNamespace creates the namespace of a cluster. One that exists without
+// our label belongs to something else.
 func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	namespace := &corev1.Namespace{}
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, namespace)
 	if apierrors.IsNotFound(err) {
-		namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}}
+		namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster,
+			Labels: map[string]string{ocm.ClusterNameLabel: cluster}}}
 		err = h.options.Client.Create(ctx, namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
 	if namespace.Labels[ocm.ClusterNameLabel] != cluster {
-		return refusal.New(reasonNamespaceTaken, "the namespace %q exists and is not of this cluster: choose another cluster name, since the agent would get rights in that namespace", cluster)
+		return refusal.New(reasonNamespaceTaken,
+			"the namespace %q exists and is not of this cluster: choose another cluster name, since the agent would get rights in that namespace", cluster)
 	}
 	return nil
 }
 
-// checkUnused refuses automatic approval if the cluster's namespace exists: the cluster would get its content.
+// checkUnused refuses automatic approval if the cluster's namespace exists: the
+// cluster would get its content.
 func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed registration.Claim) error {
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
 	switch {
@@ -179,7 +191,8 @@ func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed registrat
 	case err != nil:
 		return fmt.Errorf("namespace of cluster %q: %w", cluster, err)
 	}
-	return refusal.New(reasonNamespaceTaken, "the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
+	return refusal.New(reasonNamespaceTaken,
+		"the configuration of the hub approves %s, but the namespace %q exists and may hold the work of an earlier cluster of this name: delete the namespace, or look at it and accept the cluster",
 		claimed, cluster)
 }
 
@@ -187,7 +200,8 @@ func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed registrat
 func bindings(cluster string) []client.Object {
 	name := registration.ClusterRoleName(cluster)
 	named := func(namespace, suffix string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: namespace, Name: name + suffix, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
+		return metav1.ObjectMeta{Namespace: namespace, Name: name + suffix,
+			Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
 	}
 	role := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
@@ -213,15 +227,19 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// bindAs creates a binding. One that differs is replaced: no update can change its role.
+// bindAs creates a binding. One that differs is replaced: no update can change
+// its role.
 func (h *Hub) bindAs(ctx context.Context, cluster string, want client.Object) error {
 	have, err := h.binding(ctx, h.options.Client, want)
 	labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
 	if have != nil && !labelled && !same {
 		return taken("binding", have, cluster)
 	}
-	if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 && !slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
-		return refusal.New(reasonRBACTaken, "the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(), cluster, have.GetFinalizers())
+	if have != nil && !have.GetDeletionTimestamp().IsZero() && len(have.GetFinalizers()) > 0 &&
+		!slices.Equal(have.GetFinalizers(), []string{workFinalizer}) {
+		return refusal.New(reasonRBACTaken,
+			"the binding %q of cluster %q is being deleted, and the finalizers %.300q keep it: remove them", have.GetName(),
+			cluster, have.GetFinalizers())
 	}
 	if have != nil && (!labelled || !same) {
 		err = h.drop(ctx, have, want)
@@ -251,11 +269,14 @@ func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
 	return errs
 }
 
-// workFinalizer is on bindings that the hub of Open Cluster Management made. Its work agents clean up while the binding is deleted.
+// workFinalizer is on bindings that the hub of Open Cluster Management made.
+// Its work agents clean up while the binding is deleted.
 const workFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
 
-// drop deletes a binding. Finalizers keep one in force after that, so it loses its subjects first. One of another role is not the hub's: the
-// API server lets the hub delete it, but not change it. The update is of the live binding, because the cache holds a part.
+// drop deletes a binding. Finalizers keep one in force after that, so it loses
+// its subjects first. One of another role is not the hub's: the API server lets
+// the hub delete it, but not change it. The update is of the live binding,
+// because the cache holds a part.
 func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 	role, _ := partsOf(binding)
 	if ours, _ := partsOf(want); len(binding.GetFinalizers()) > 0 && *role == *ours {
@@ -273,7 +294,8 @@ func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 	return client.IgnoreNotFound(h.options.Client.Delete(ctx, binding))
 }
 
-// binding reads the binding with the name of another one. It is nil where there is none.
+// binding reads the binding with the name of another one. It is nil where there
+// is none.
 func (h *Hub) binding(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
 	var have client.Object = &rbacv1.RoleBinding{}
 	if like.GetNamespace() == "" {

@@ -51,18 +51,23 @@ func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
 					t.Error("the hub never looks again")
 				}
 				h.wantAccepted("cluster1", isLost)
-				for _, want := range []string{"id-1", registration.ClusterRoleName("cluster1"), "ocm-hub-*", "until it expires", "deny the cluster and accept it again"} {
+				for _, want := range []string{"id-1", registration.ClusterRoleName("cluster1"), "ocm-hub-*", "until it expires",
+					"deny the cluster and accept it again"} {
 					if !strings.Contains(h.message(), want) {
 						t.Errorf("the condition %q does not say %q", h.message(), want)
 					}
 				}
 				h.restart()
 			}
-			if calls := append(h.driver.take(), h.other.take()...); len(calls) > 0 || h.exists(roleFor("cluster1")) || !h.hasEvent("Warning RecordLost") {
+			if calls := append(h.driver.take(), h.other.take()...); len(calls) > 0 || h.exists(roleFor("cluster1")) ||
+				!h.hasEvent("Warning RecordLost") {
 				t.Errorf("the drivers got %q, the events are %q", calls, h.events)
 			}
 			h.driver.approves, h.other.approves = true, true
-			h.edit("cluster1", func(c *ocm.ManagedCluster) { deny(c); c.Annotations = map[string]string{driverAnnotation: "id-2"} })
+			h.edit("cluster1", func(c *ocm.ManagedCluster) {
+				deny(c)
+				c.Annotations = map[string]string{driverAnnotation: "id-2"}
+			})
 			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", isDenied)
 			if got := h.rbac("cluster1"); len(got) > 0 {
@@ -76,19 +81,23 @@ func TestHubRefusesAClusterWhoseRecordIsLost(t *testing.T) {
 	}
 }
 
-// The hub of Open Cluster Management leaves a ClusterRole with its label, which has no record.
+// The hub of Open Cluster Management leaves a ClusterRole with its label, which
+// has no record.
 func TestHubTakesOverAClusterRoleWithoutARecord(t *testing.T) {
 	role := roleFor("cluster1")
 	role.Labels = map[string]string{ocm.ClusterNameLabel: "cluster1"}
-	h := newHubTest(t, role, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1"), func(c *ocm.ManagedCluster) {
-		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
-	}))
+	h := newHubTest(t, role,
+		managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1"), func(c *ocm.ManagedCluster) {
+			meta.SetStatusCondition(&c.Status.Conditions,
+				metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted})
+		}))
 	h.mustReconcile("cluster1")
 	h.wantAccepted("cluster1", isAccepted)
 	h.wantGranted("cluster1", "one", "id-1")
 }
 
-// A cache that lags behind the hub's own denial shows the old condition without the ClusterRole.
+// A cache that lags behind the hub's own denial shows the old condition without
+// the ClusterRole.
 func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		now  func(*ocm.ManagedCluster)
@@ -105,7 +114,8 @@ func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 			h.mustReconcile("cluster1")
 			h.edit("cluster1", c.now)
 			lagging := interceptor.NewClient(h.client, interceptor.Funcs{
-				Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
 					if cluster, ok := o.(*ocm.ManagedCluster); ok {
 						was.DeepCopyInto(cluster)
 						return nil
@@ -125,7 +135,8 @@ func TestHubTakesNoDenialForALostRecord(t *testing.T) {
 // annotateRole records an agent, as the approver does.
 func annotateRole(t *testing.T, c client.Client, cluster string) {
 	t.Helper()
-	body := []byte(`{"metadata":{"annotations":{"registration.open-cluster-management.io/agent":"agent1","registration.open-cluster-management.io/agent-key":"abc"}}}`)
+	body := []byte(
+		`{"metadata":{"annotations":{"registration.open-cluster-management.io/agent":"agent1","registration.open-cluster-management.io/agent-key":"abc"}}}`)
 	regtest.Must(t, c.Patch(t.Context(), roleFor(cluster), client.RawPatch(types.MergePatchType, body)))
 }
 
@@ -215,7 +226,8 @@ func TestHubDenialKeepsTheAgent(t *testing.T) {
 	if !exists || len(role.Rules) > 0 || granted || !isAgentRecorded(role) {
 		t.Errorf("the denied cluster's role is %+v", role)
 	}
-	if len(h.rbac("cluster1")) != 1 || len(h.driver.granted) > 0 || !strings.Contains(h.message(), "stays valid until it expires") {
+	if len(h.rbac("cluster1")) != 1 || len(h.driver.granted) > 0 ||
+		!strings.Contains(h.message(), "stays valid until it expires") {
 		t.Errorf("the denied cluster has %q, the grant %q, the message %q", h.rbac("cluster1"), h.driver.granted, h.message())
 	}
 	t.Run("and acceptance goes on with it", func(t *testing.T) {

@@ -14,10 +14,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// relaySuffix ends the name of the ClusterRole and the ClusterRoleBinding that let the relay act as the agent of a cluster.
+// relaySuffix ends the name of the ClusterRole and the ClusterRoleBinding that
+// let the relay act as the agent of a cluster.
 const relaySuffix = ":relay"
 
-// bindRelay lets the relay act as the recorded agent of a cluster. Without a record it grants nothing, since a rule without names means all.
+// bindRelay lets the relay act as the recorded agent of a cluster. Without a
+// record it grants nothing, since a rule without names means all.
 func (h *Hub) bindRelay(ctx context.Context, cluster string, record *rbacv1.ClusterRole) error {
 	agent := record.Annotations[ocm.AgentAnnotation]
 	if !h.options.Relay || agent == "" {
@@ -41,7 +43,8 @@ func (h *Hub) bindRelay(ctx context.Context, cluster string, record *rbacv1.Clus
 	return h.bindAs(ctx, cluster, relayBinding(cluster))
 }
 
-// unbindRelay deletes the binding last, because the cache holds no roles: a failure before leaves a sign.
+// unbindRelay deletes the binding last, because the cache holds no roles: a
+// failure before leaves a sign.
 func (h *Hub) unbindRelay(ctx context.Context, cluster string) error {
 	want := relayBinding(cluster)
 	have, err := h.binding(ctx, h.options.Client, want)
@@ -59,8 +62,9 @@ func (h *Hub) unbindRelay(ctx context.Context, cluster string) error {
 // relayRole names the user and the groups in the certificate of an agent.
 func relayRole(cluster, agent string) *rbacv1.ClusterRole {
 	rule := func(resource string, names ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{resource}, ResourceNames: names,
-			Verbs: []string{"impersonate:user-info"}}
+		return rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{resource},
+			ResourceNames: names,
+			Verbs:         []string{"impersonate:user-info"}}
 	}
 	return &rbacv1.ClusterRole{ObjectMeta: relayMeta(cluster), Rules: []rbacv1.PolicyRule{
 		rule("users", registration.AgentUser(cluster, agent)),
@@ -70,10 +74,12 @@ func relayRole(cluster, agent string) *rbacv1.ClusterRole {
 
 func relayBinding(cluster string) *rbacv1.ClusterRoleBinding {
 	meta := relayMeta(cluster)
-	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ocm.RelayNamespace, Name: ocm.RelayName}}}
 }
 
 func relayMeta(cluster string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster) + relaySuffix, Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
+	return metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster) + relaySuffix,
+		Labels: map[string]string{ocm.ClusterNameLabel: cluster}}
 }

@@ -21,7 +21,8 @@ func relayRoleFor(cluster string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster) + ":relay"}}
 }
 
-// relayNames returns the users and groups that the relay may impersonate for a cluster.
+// relayNames returns the users and groups that the relay may impersonate for a
+// cluster.
 func (h *hubTest) relayNames(cluster string) (names string) {
 	h.t.Helper()
 	role, binding := relayRoleFor(cluster), &rbacv1.ClusterRoleBinding{ObjectMeta: relayRoleFor(cluster).ObjectMeta}
@@ -87,12 +88,14 @@ func TestRelayRoleOfOthers(t *testing.T) {
 	h.record("c1", "first")
 	h.mustReconcile("c1")
 	h.wantAccepted("c1", "False/RBACTaken")
-	if h.exists(other); other.Rules[0].Verbs[0] != "*" || h.exists(&rbacv1.ClusterRoleBinding{ObjectMeta: relayRoleFor("c1").ObjectMeta}) {
+	if h.exists(other); other.Rules[0].Verbs[0] != "*" ||
+		h.exists(&rbacv1.ClusterRoleBinding{ObjectMeta: relayRoleFor("c1").ObjectMeta}) {
 		t.Errorf("role %+v", other)
 	}
 }
 
-// What the hub gives to clusters, the relay may do for them. Two of these resources occur only in SubjectAccessReviews about the agent itself.
+// What the hub gives to clusters, the relay may do for them. Two of these
+// resources occur only in SubjectAccessReviews about the agent itself.
 func TestRelayMayDoWhatAgentsMayDo(t *testing.T) {
 	h := newHubTest(t, &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}})
 	h.restart(func(o *hub.Options) { o.OCMAgents = true })
@@ -100,14 +103,17 @@ func TestRelayMayDoWhatAgentsMayDo(t *testing.T) {
 	h.mustReconcile("c1")
 	own := roleFor("c1")
 	h.exists(own)
-	given := append(own.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}) // of TokenRBAC
+	// of TokenRBAC
+	given := append(own.Rules,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}})
 	for _, shared := range []string{"registration", "work"} {
 		given = append(given, regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:managedcluster:"+shared)...)
 	}
 	asked := []string{"managedclustersets/join", "managedclusters/clientcertificates"}
 	want := rightsIn(given, "impersonate-on:user-info:", asked)
 	got := rightsIn(regtest.RulesOf(t, manifests.RelayConstrainedRBAC(), "open-cluster-management:relay"), "", nil)
-	about := []string{"authentication.k8s.io selfsubjectreviews impersonate-on:user-info:create", "authorization.k8s.io selfsubjectaccessreviews impersonate-on:user-info:create"}
+	about := []string{"authentication.k8s.io selfsubjectreviews impersonate-on:user-info:create",
+		"authorization.k8s.io selfsubjectaccessreviews impersonate-on:user-info:create"}
 	want = append(want, about...)
 	slices.Sort(want)
 	if want = slices.Compact(want); !slices.Equal(got, want) {
@@ -115,7 +121,8 @@ func TestRelayMayDoWhatAgentsMayDo(t *testing.T) {
 	}
 }
 
-// rightsIn returns each group, resource and verb of rules but for some resources.
+// rightsIn returns each group, resource and verb of rules but for some
+// resources.
 func rightsIn(rules []rbacv1.PolicyRule, prefix string, without []string) (all []string) {
 	for _, rule := range rules {
 		for _, group := range rule.APIGroups {

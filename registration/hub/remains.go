@@ -17,7 +17,8 @@ import (
 
 const (
 	reasonRemaining = "ResourceRemaining"
-	// resourceFinalizer is on ManagedClusters that the hub of Open Cluster Management knew. It keeps one until its namespace holds no
+	// resourceFinalizer is on ManagedClusters that the hub of Open Cluster
+	// Management knew. It keeps one until its namespace holds no
 	// ManagedClusterAddOn and no ManifestWork.
 	resourceFinalizer = "cluster.open-cluster-management.io/resource-cleanup"
 
@@ -27,10 +28,12 @@ const (
 
 // remainingKinds are what a later cluster of the same name would inherit.
 func remainingKinds() []schema.GroupKind {
-	return []schema.GroupKind{{Group: "addon.open-cluster-management.io", Kind: "ManagedClusterAddOn"}, {Group: "work.open-cluster-management.io", Kind: "ManifestWork"}}
+	return []schema.GroupKind{{Group: "addon.open-cluster-management.io", Kind: "ManagedClusterAddOn"},
+		{Group: "work.open-cluster-management.io", Kind: "ManifestWork"}}
 }
 
-// checkRemains says what keeps a deleted cluster, and returns when to look again. It returns 0 if nothing does.
+// checkRemains says what keeps a deleted cluster, and returns when to look
+// again. It returns 0 if nothing does.
 func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	var all []string
 	for _, kind := range remainingKinds() {
@@ -45,9 +48,11 @@ func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (ag
 	if len(all) == 0 {
 		return 0, nil
 	}
-	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning, metav1.Condition{Type: ocm.ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
-		Message: fmt.Sprintf("the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
-			cluster.Name, strings.Join(all, " and the "))})
+	return remainsInterval, h.report(ctx, cluster, corev1.EventTypeWarning,
+		metav1.Condition{Type: ocm.ConditionDeleting, Status: metav1.ConditionFalse, Reason: reasonRemaining,
+			Message: fmt.Sprintf(
+				"the access of the cluster is revoked, but its namespace %q still holds the %s: delete these. The agent no longer removes their finalizers, so remove those too",
+				cluster.Name, strings.Join(all, " and the "))})
 }
 
 // namesOf returns the names of some objects in a namespace.

@@ -39,8 +39,10 @@ func TestHubRepairsDrift(t *testing.T) {
 		}
 	}
 	drifts := map[string]func(*hubTest){
-		"the rules of the role":      role(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }),
-		"one more rule":              role(func(r *rbacv1.ClusterRole) { r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}}) }),
+		"the rules of the role": role(func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[1:] }),
+		"one more rule": role(func(r *rbacv1.ClusterRole) {
+			r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}})
+		}),
 		"an aggregation of the role": role(func(r *rbacv1.ClusterRole) { r.AggregationRule = &rbacv1.AggregationRule{} }),
 		"the label of the role":      role(func(r *rbacv1.ClusterRole) { r.Labels = nil }),
 		"the namespace deleted": func(h *hubTest) {
@@ -86,10 +88,12 @@ func TestHubRepairsDrift(t *testing.T) {
 	}
 }
 
-// snapshot is all that the hub keeps for a cluster, without what the API server counts.
+// snapshot is all that the hub keeps for a cluster, without what the API server
+// counts.
 func (h *hubTest) snapshot(cluster string) (state []any) {
 	h.t.Helper()
-	for _, o := range append(bindingsFor(cluster), roleFor(cluster), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
+	for _, o := range append(bindingsFor(cluster), roleFor(cluster),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}) {
 		if !h.exists(o) {
 			continue
 		}
@@ -108,7 +112,10 @@ func TestHubConvergesAfterACrashAtAnyWrite(t *testing.T) {
 	for name, flow := range map[string]struct{ begin, leave func(h *hubTest) }{
 		"accepted":      {func(h *hubTest) { h.edit("cluster1", accept) }, nil},
 		"auto-approved": {func(h *hubTest) { h.driver.approves = true }, nil},
-		"denied":        {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) { h.driver.approves = true; h.edit("cluster1", deny) }},
+		"denied": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
+			h.driver.approves = true
+			h.edit("cluster1", deny)
+		}},
 		"denied, with an agent": {func(h *hubTest) { h.edit("cluster1", accept) }, func(h *hubTest) {
 			annotateRole(h.t, h.client, "cluster1")
 			h.edit("cluster1", deny)
@@ -211,12 +218,14 @@ func TestHubDriverThatHangsDelaysNoOtherCluster(t *testing.T) {
 }
 
 func TestHubLeavesForeignRBACAlone(t *testing.T) {
-	foreignBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
+	foreignBinding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}
 	foreignRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")}}
 	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept), foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
+			h := newHubTest(t, managedCluster("cluster1", accept),
+				foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
 			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", "False/RBACTaken")
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })

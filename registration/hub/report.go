@@ -55,9 +55,11 @@ func (h *Hub) reportAccepted(
 	return h.report(ctx, cluster, eventType, condition)
 }
 
-// acceptance returns the condition of an accepted cluster, which also says whether the claim has changed since.
+// acceptance returns the condition of an accepted cluster, which also says
+// whether the claim has changed since.
 func acceptance(granted, claimed registration.Claim, claimErr error) metav1.Condition {
-	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue, Reason: ocm.ReasonHubAccepted,
+	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue,
+		Reason:  ocm.ReasonHubAccepted,
 		Message: fmt.Sprintf("accepted as %s", granted)}
 	if claimErr == nil && claimed == granted {
 		return condition
@@ -67,7 +69,8 @@ func acceptance(granted, claimed registration.Claim, claimErr error) metav1.Cond
 		now = claimErr.Error()
 	}
 	condition.Reason = ocm.ReasonClaimChanged
-	condition.Message = fmt.Sprintf("the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
+	condition.Message = fmt.Sprintf(
+		"the cluster was accepted as %s and keeps that; its annotations now say: %s. To accept the change set hubAcceptsClient to false, then to true", granted, now)
 	return condition
 }
 
@@ -90,7 +93,8 @@ func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType
 	return nil
 }
 
-// shows reports whether a cluster has the condition, perhaps about an earlier generation.
+// shows reports whether a cluster has the condition, perhaps about an earlier
+// generation.
 func shows(cluster *ocm.ManagedCluster, c metav1.Condition) bool {
 	had := meta.FindStatusCondition(cluster.Status.Conditions, c.Type)
 	return had != nil && had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message

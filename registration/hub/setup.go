@@ -31,7 +31,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A cluster that fails is tried again after the first time, then after longer ones, up to the second.
+// A cluster that fails is tried again after the first time, then after longer
+// ones, up to the second.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
@@ -113,8 +114,9 @@ func (h *Hub) publishAuthTypes(ctx context.Context, log logr.Logger) {
 	})
 }
 
-// matters reports whether a change of a ManagedCluster needs a reconcile. The hub's own conditions do not: a failure whose message varies
-// would be retried at once, for ever.
+// matters reports whether a change of a ManagedCluster needs a reconcile. The
+// hub's own conditions do not: a failure whose message varies would be retried
+// at once, for ever.
 func matters(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)
 	now, ok2 := e.ObjectNew.(*ocm.ManagedCluster)
@@ -129,7 +131,8 @@ func matters(e event.UpdateEvent) bool {
 		stateOf(before).Available != stateOf(now).Available
 }
 
-// clusterOf returns the cluster that a namespace, role or binding belongs to, or "". It goes by the name, since a label can be lost.
+// clusterOf returns the cluster that a namespace, role or binding belongs to,
+// or "". It goes by the name, since a label can be lost.
 func clusterOf(o client.Object) string {
 	name, ours := strings.CutPrefix(o.GetName(), registration.ClusterRoleName(""))
 	if _, isNamespace := o.(*corev1.Namespace); !ours && !isNamespace {

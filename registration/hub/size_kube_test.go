@@ -72,9 +72,11 @@ func startReleasedOn(t *testing.T, cluster *kubetest.Cluster) *hubKube {
 	}
 	regtest.Eventually(t, "the API server serves both kinds", func() bool {
 		k.admin = regtest.NewClient(t, k.Config()) // a client may remember that there are none
-		return k.admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil && k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")) != nil
+		return k.admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil &&
+			k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")) != nil
 	})
-	regtest.Apply(t, k.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n") // two manifests need it
+	// two manifests need it
+	regtest.Apply(t, k.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n")
 	regtest.Apply(t, k.admin, manifests.TokenRBAC())
 	regtest.Apply(t, k.admin, manifests.BootstrapRBAC())
 	regtest.Apply(t, k.admin, manifests.HubRBAC()) // its last policy is the one that awaitPolicy tries
@@ -142,7 +144,8 @@ func items(limit int, item func(i int, s string) map[string]any) func(int) any {
 }
 
 func condition(i int, s string) map[string]any {
-	return map[string]any{"type": fmt.Sprintf("Fill%d", i), "status": "True", "reason": "A", "message": s, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+	return map[string]any{"type": fmt.Sprintf("Fill%d", i), "status": "True", "reason": "A", "message": s,
+		"lastTransitionTime": "2026-01-01T00:00:00Z"}
 }
 
 // manyLabels returns labels of 380 characters each.
@@ -166,9 +169,12 @@ func capacity(n int) any {
 // clusterFields lists the fields of a ManagedCluster that its agent may write.
 func clusterFields() []field {
 	return []field{
-		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }}, // the API server has a limit of 256 KiB
+		// the API server has a limit of 256 KiB
+		{"annotations", "metadata.annotations", func(n int) any { return map[string]any{"fill": text(min(n, 250_000))} }},
 		{"labels", "metadata.labels", manyLabels},
-		{"client configs", "spec.managedClusterClientConfigs", items(1<<12, func(_ int, s string) map[string]any { return map[string]any{"url": s} })},
+		{"client configs", "spec.managedClusterClientConfigs", items(1<<12, func(_ int, s string) map[string]any {
+			return map[string]any{"url": s}
+		})},
 		{"taints", "spec.taints", items(1<<10, func(i int, s string) map[string]any {
 			return map[string]any{"key": fmt.Sprintf("fill%d", i), "value": s, "effect": "NoSelect"}
 		})},
@@ -194,8 +200,8 @@ func clusterFields() []field {
 	}
 }
 
-// fill lets a user write ever more to a field, until the policy refuses 4,096 characters more. It returns the
-// characters.
+// fill lets a user write ever more to a field, until the policy refuses 4,096
+// characters more. It returns the characters.
 func fill(t *testing.T, c client.Client, o *unstructured.Unstructured, f field) int {
 	t.Helper()
 	const tooMany = 1 << 18 // for etcd too
@@ -232,22 +238,27 @@ func (k *hubKube) read(t *testing.T, name string) *unstructured.Unstructured {
 	return o
 }
 
-// accepted creates a cluster that the hub has accepted, and returns its agent's client.
+// accepted creates a cluster that the hub has accepted, and returns its agent's
+// client.
 func (k *hubKube) accepted(t *testing.T, name string) client.Client {
 	t.Helper()
 	regtest.Must(t, k.admin.Create(t.Context(), newCluster(name)))
 	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
-	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: ocm.GroupVersion.Group, Resource: "managedclusters", Subresource: "status", Name: name})
-	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: addOnGroup, Resource: "managedclusteraddons", Subresource: "status", Namespace: name})
+	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: ocm.GroupVersion.Group,
+		Resource: "managedclusters", Subresource: "status", Name: name})
+	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: addOnGroup,
+		Resource: "managedclusteraddons", Subresource: "status", Namespace: name})
 	return k.agent(t, name)
 }
 
 func (k *hubKube) awaitAgent(t *testing.T, cluster string, attributes authorizationv1.ResourceAttributes) {
 	t.Helper()
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)}, ResourceAttributes: &attributes})
+	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
+		ResourceAttributes: &attributes})
 }
 
-// remove denies and deletes a cluster, and waits until the hub has revoked its access.
+// remove denies and deletes a cluster, and waits until the hub has revoked its
+// access.
 func (k *hubKube) remove(t *testing.T, name string) {
 	t.Helper()
 	if err := k.setAccepted(t, k.admin, name, false); err != nil {
@@ -287,15 +298,16 @@ func (k *hubKube) testFillManagers(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 1000; n++ {
-		err = agent.Patch(t.Context(), apply.DeepCopy(), client.Apply, client.FieldOwner(fmt.Sprintf("manager%d", n))) //nolint:staticcheck // no generated type
+		err = agent.Patch(t.Context(), apply.DeepCopy(), client.Apply,
+			client.FieldOwner(fmt.Sprintf("manager%d", n))) //nolint:staticcheck // no generated type
 	}
 	wantTooLarge(t, err, "65536 bytes")
 	t.Logf("%d field managers", n)
 	k.remove(t, "managers")
 }
 
-// A hub may have large clusters from before its policies. They may change but not grow, and the cost of the policies does not refuse
-// the hub.
+// A hub may have large clusters from before its policies. They may change but
+// not grow, and the cost of the policies does not refuse the hub.
 func (k *hubKube) testFullBefore(t *testing.T) {
 	for i, f := range []field{
 		{"one text of 1.2 MiB", "status.version.kubernetes", func(int) any { return text(210_000) }},
@@ -331,7 +343,8 @@ func newAddOn(version, namespace string) *unstructured.Unstructured {
 	return o
 }
 
-// addOnFields lists fields of an add-on that its cluster may write: all lists of v1alpha1, and those of v1beta1 that differ.
+// addOnFields lists fields of an add-on that its cluster may write: all lists
+// of v1alpha1, and those of v1beta1 that differ.
 func addOnFields(version string) []field {
 	if version == "v1beta1" {
 		return []field{
@@ -346,7 +359,9 @@ func addOnFields(version string) []field {
 	return []field{
 		{"description", "status.addOnMeta.description", text},
 		{"conditions", "status.conditions", items(1<<15, condition)},
-		{"config references", "status.configReferences", items(1<<10, func(_ int, s string) map[string]any { return map[string]any{"resource": "a", "name": s} })},
+		{"config references", "status.configReferences", items(1<<10, func(_ int, s string) map[string]any {
+			return map[string]any{"resource": "a", "name": s}
+		})},
 		{"namespace", "status.namespace", text},
 		{"registrations", "status.registrations", items(1<<10, func(_ int, s string) map[string]any {
 			return map[string]any{"signerName": "example.com/a", "subject": map[string]any{"groups": []any{s}}}
@@ -362,7 +377,8 @@ func addOnFields(version string) []field {
 
 func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 	k.allow(t, "add-on-manager", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "add-on-manager"}, rbacv1.PolicyRule{
-		APIGroups: []string{addOnGroup}, Resources: []string{"managedclusteraddons"}, Verbs: []string{"get", "patch", "delete"}})
+		APIGroups: []string{addOnGroup}, Resources: []string{"managedclusteraddons"},
+		Verbs: []string{"get", "patch", "delete"}})
 	manager := k.user(t, "add-on-manager")
 	agent := k.accepted(t, "addons")
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
@@ -383,7 +399,8 @@ func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 				if err := manager.Delete(t.Context(), o); err != nil {
 					t.Fatalf("its manager deletes it: %.300v", err)
 				}
-				if err := manager.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+				if err := manager.Patch(t.Context(), o,
+					client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 					t.Fatalf("its manager removes the finalizer: %.300v", err)
 				}
 				if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
@@ -397,14 +414,16 @@ func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 // bootstrap returns a client of a bootstrap user.
 func (k *hubKube) bootstrap(t *testing.T) client.Client {
 	t.Helper()
-	for group, resource := range map[string]string{ocm.GroupVersion.Group: "managedclusters", certificatesv1.GroupName: "certificatesigningrequests"} {
+	for group, resource := range map[string]string{ocm.GroupVersion.Group: "managedclusters",
+		certificatesv1.GroupName: "certificatesigningrequests"} {
 		k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: group, Resource: resource}})
 	}
 	return k.user(t, "bootstrap", registration.BootstrapGroup)
 }
 
-// wantTooLarge checks that a policy refuses an object for its size. A Forbidden would mean to an agent that the hub has not accepted it.
+// wantTooLarge checks that a policy refuses an object for its size. A Forbidden
+// would mean to an agent that the hub has not accepted it.
 func wantTooLarge(t *testing.T, err error, limit string) {
 	t.Helper()
 	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), limit) {
@@ -425,7 +444,9 @@ func wantRefused(t *testing.T, err error, refused bool) {
 func (k *hubKube) testLargeClusters(t *testing.T) {
 	bootstrap := k.bootstrap(t)
 	annotated := func(n int) *ocm.ManagedCluster {
-		return managedCluster("large", func(c *ocm.ManagedCluster) { c.Annotations = map[string]string{"fill": strings.Repeat("x", n)} })
+		return managedCluster("large", func(c *ocm.ManagedCluster) {
+			c.Annotations = map[string]string{"fill": strings.Repeat("x", n)}
+		})
 	}
 	configured := managedCluster("large", func(c *ocm.ManagedCluster) {
 		c.Spec.ManagedClusterClientConfigs = []ocm.ClientConfig{{URL: "https://cluster", CABundle: make([]byte, 12<<10)}}
@@ -433,7 +454,8 @@ func (k *hubKube) testLargeClusters(t *testing.T) {
 	regtest.Must(t, bootstrap.Create(t.Context(), managedCluster("small")))
 	annotate := func(n int) error {
 		return bootstrap.Patch(t.Context(), managedCluster("small"),
-			client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", n))), client.DryRunAll)
+			client.RawPatch(types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", n))), client.DryRunAll)
 	}
 	create := func(c client.Client, o client.Object) error { return c.Create(t.Context(), o, client.DryRunAll) }
 	for _, test := range []struct {
@@ -453,7 +475,8 @@ func (k *hubKube) testLargeClusters(t *testing.T) {
 }
 
 // newRequest returns a certificate request with an extension of n bytes.
-func newRequest(t *testing.T, n int, change ...func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
+func newRequest(t *testing.T, n int,
+	change ...func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
@@ -462,7 +485,8 @@ func newRequest(t *testing.T, n int, change ...func(*certificatesv1.CertificateS
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	regtest.Must(t, err)
 	request := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: "fill", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Name: "fill", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"},
+			Annotations: map[string]string{}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}}
@@ -499,10 +523,14 @@ func (k *hubKube) testLargeRequests(t *testing.T) {
 
 func (k *hubKube) testRequestLabels(t *testing.T) {
 	agent := k.accepted(t, "labels")
-	k.awaitAgent(t, "labels", authorizationv1.ResourceAttributes{Verb: "create", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"})
+	k.awaitAgent(t, "labels",
+		authorizationv1.ResourceAttributes{Verb: "create", Group: certificatesv1.GroupName,
+			Resource: "certificatesigningrequests"})
 	for _, cluster := range []string{"labels", "neighbour", "label"} {
 		t.Run(cluster, func(t *testing.T) {
-			err := agent.Create(t.Context(), newRequest(t, 0, func(r *certificatesv1.CertificateSigningRequest) { r.Labels[ocm.ClusterNameLabel] = cluster }), client.DryRunAll)
+			err := agent.Create(t.Context(), newRequest(t, 0, func(r *certificatesv1.CertificateSigningRequest) {
+				r.Labels[ocm.ClusterNameLabel] = cluster
+			}), client.DryRunAll)
 			if (cluster == "labels") != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("the error is %v", err)
 			}
@@ -512,18 +540,21 @@ func (k *hubKube) testRequestLabels(t *testing.T) {
 
 func (k *hubKube) testBind(t *testing.T, hub client.Client) {
 	k.accepted(t, "bound")
-	for _, cluster := range []string{"bound", "registration", "work", "addon", "cluster", "default", "managed-clusters", "kube-system"} {
+	for _, cluster := range []string{"bound", "registration", "work", "addon", "cluster", "default", "managed-clusters",
+		"kube-system"} {
 		t.Run(cluster, func(t *testing.T) {
 			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster)}}
 			if err := k.admin.Create(t.Context(), role); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
 			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bind"},
-				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: registration.ClusterGroup("bound")}},
-				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}}
+				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+					Name: registration.ClusterGroup("bound")}},
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}}
 			err := hub.Create(t.Context(), binding, client.DryRunAll)
 			allowed := registration.CheckClusterName(cluster) == nil
-			if allowed && err != nil || !allowed && (err == nil || !strings.Contains(err.Error(), "binds ClusterRoles of clusters only")) {
+			if allowed && err != nil ||
+				!allowed && (err == nil || !strings.Contains(err.Error(), "binds ClusterRoles of clusters only")) {
 				t.Errorf("the error is %v", err)
 			}
 		})

@@ -16,13 +16,16 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// badTimes are values that the format date-time allows, and that Go cannot read, or cannot write again.
+// badTimes are values that the format date-time allows, and that Go cannot
+// read, or cannot write again.
 func badTimes() []string {
-	return []string{`"2026-01-01t00:00:00z"`, `"2026-01-01T00:00:00+99:99"`, `"2026-01-01T00:00:00+24:30"`, `"2026-01-01T00:00:00x5Z"`,
+	return []string{`"2026-01-01t00:00:00z"`, `"2026-01-01T00:00:00+99:99"`, `"2026-01-01T00:00:00+24:30"`,
+		`"2026-01-01T00:00:00x5Z"`,
 		`"2026-01-01T00:00:00Ztx"`, `"9999-12-31T23:59:59-01:00"`, `"0000-01-01T00:00:00+01:00"`, `[]`}
 }
 
-// withCondition is a patch of a status, whose conditions it replaces but for that of the hub.
+// withCondition is a patch of a status, whose conditions it replaces but for
+// that of the hub.
 func withCondition(t *testing.T, o *unstructured.Unstructured, at string) client.Patch {
 	t.Helper()
 	all := append(hubConditions(o.Object), map[string]any{"type": "A", "status": "True", "reason": "A", "message": "",
@@ -50,7 +53,8 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 		if o == cluster {
 			o = k.read(t, "times")
 		}
-		return c.Status().Patch(t.Context(), o.DeepCopy(), withCondition(t, o, at), &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
+		return c.Status().Patch(t.Context(), o.DeepCopy(), withCondition(t, o, at),
+			&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	}
 	t.Run("an agent writes them", func(t *testing.T) {
 		for _, at := range badTimes() {
@@ -60,14 +64,17 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 				wantNoTime(t, report(agent, addOn, at), at)
 			})
 		}
-		for _, at := range []string{`"2026-01-01T00:00:00Z"`, `"2026-01-01T00:00:00.5+23:59"`, `"2026-01-01T00:00:00,123456Z"`} {
-			regtest.Must(t, errors.Join(report(agent, cluster, at, "All"), report(agent, addOn, at, "All"), write(agent, cluster, withTaint(at), client.DryRunAll)))
+		for _, at := range []string{`"2026-01-01T00:00:00Z"`, `"2026-01-01T00:00:00.5+23:59"`,
+			`"2026-01-01T00:00:00,123456Z"`} {
+			regtest.Must(t, errors.Join(report(agent, cluster, at, "All"), report(agent, addOn, at, "All"),
+				write(agent, cluster, withTaint(at), client.DryRunAll)))
 		}
 		regtest.Must(t, write(agent, cluster, withTaint("null"), client.DryRunAll))
 	})
 	stop()
 	const before, other = `"2026-01-01t00:00:00z"`, `"2026-01-02t00:00:00z"`
-	regtest.Must(t, errors.Join(write(k.admin, cluster, withTaint(before)), report(k.admin, cluster, before), report(k.admin, addOn, before)))
+	regtest.Must(t, errors.Join(write(k.admin, cluster, withTaint(before)), report(k.admin, cluster, before),
+		report(k.admin, addOn, before)))
 	t.Run("one was stored before", func(t *testing.T) {
 		regtest.Must(t, errors.Join(write(agent, cluster, `{"metadata": {"annotations": {"a": "b"}}}`),
 			write(agent, cluster, withTaint(before)), report(agent, cluster, before), report(agent, addOn, before)))
@@ -78,7 +85,8 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 			t.Errorf("read as %q, %v", c.Unreadable, c.Spec)
 		}
 	})
-	regtest.Must(t, errors.Join(k.setAccepted(t, k.admin, "times", false), k.admin.Create(t.Context(), managedCluster("beside", accept))))
+	regtest.Must(t, errors.Join(k.setAccepted(t, k.admin, "times", false),
+		k.admin.Create(t.Context(), managedCluster("beside", accept))))
 	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
 	t.Run("a hub that starts accepts other clusters", func(t *testing.T) {
 		k.awaitCondition(t, "beside", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
@@ -92,7 +100,8 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 
 func wantNoTime(t *testing.T, err error, at string) {
 	t.Helper()
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is not in RFC 3339") || !strings.Contains(err.Error(), strings.Trim(at, `"[]`)) {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is not in RFC 3339") ||
+		!strings.Contains(err.Error(), strings.Trim(at, `"[]`)) {
 		t.Errorf("the error is %.300v", err)
 	}
 }

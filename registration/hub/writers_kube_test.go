@@ -26,10 +26,12 @@ import (
 // megabyte is most of what etcd takes in one object.
 const megabyte = 1 << 20
 
-// The limits hold for an agent or a bootstrap user, whatever labels, names and fields it writes.
+// The limits hold for an agent or a bootstrap user, whatever labels, names and
+// fields it writes.
 func TestSizesGoByWhoWrites(t *testing.T) {
 	k := startReleased(t)
-	regtest.Apply(t, k.admin, strings.Replace(regtest.WorkCRD, "storage: true,", "storage: true, subresources: {status: {}},", 1))
+	regtest.Apply(t, k.admin,
+		strings.Replace(regtest.WorkCRD, "storage: true,", "storage: true, subresources: {status: {}},", 1))
 	regtest.Eventually(t, "the API server serves ManifestWorks", func() bool {
 		k.admin = regtest.NewClient(t, k.Config())
 		return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newWork("a")))
@@ -38,8 +40,9 @@ func TestSizesGoByWhoWrites(t *testing.T) {
 	agent := k.accepted(t, "writer")
 	create := authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup, Resource: "certificatesigningrequests"}
 	k.awaitAgent(t, "writer", create)
-	k.awaitAgent(t, "writer", authorizationv1.ResourceAttributes{Verb: "patch", Group: workGroup, Resource: "manifestworks",
-		Subresource: "status", Namespace: "writer"})
+	k.awaitAgent(t, "writer",
+		authorizationv1.ResourceAttributes{Verb: "patch", Group: workGroup, Resource: "manifestworks",
+			Subresource: "status", Namespace: "writer"})
 	eks := k.user(t, "eks", "open-cluster-management:writer")
 	t.Run("requests without a label", func(t *testing.T) { k.testUnlabelled(t, agent, eks) })
 	t.Run("Leases", func(t *testing.T) { k.testLeaseSizes(t, agent) })
@@ -48,7 +51,8 @@ func TestSizesGoByWhoWrites(t *testing.T) {
 	t.Run("add-ons with tokens", k.testAddOnSizes)
 }
 
-// An agent asks for tokens of the ServiceAccounts that the hub makes for its add-ons.
+// An agent asks for tokens of the ServiceAccounts that the hub makes for its
+// add-ons.
 func (k *hubKube) testAddOnSizes(t *testing.T) {
 	for user, refused := range map[string]bool{
 		"system:serviceaccount:writer:metrics-agent":  true,
@@ -82,7 +86,8 @@ func (k *hubKube) testUnlabelled(t *testing.T, agent, eks client.Client) {
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "customs"}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ocm.BootstrapRole}}
 	regtest.Must(t, k.admin.Create(t.Context(), custom))
-	for _, s := range []authorizationv1.SubjectAccessReviewSpec{{User: "custom"}, {User: "member", Groups: []string{"customs"}}} {
+	for _, s := range []authorizationv1.SubjectAccessReviewSpec{{User: "custom"},
+		{User: "member", Groups: []string{"customs"}}} {
 		s.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup,
 			Resource: "certificatesigningrequests"}
 		k.Await(t, s)
@@ -157,8 +162,9 @@ func (k *hubKube) testLeaseSizes(t *testing.T, agent client.Client) {
 func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
 	regarding := func(n int) corev1.ObjectReference {
 		name := strings.Repeat("a", 253)
-		return corev1.ObjectReference{APIVersion: "work.open-cluster-management.io/v1", Kind: "ManifestWork", Namespace: "writer",
-			Name: name, UID: types.UID(name[:36]), FieldPath: strings.Repeat("x", n)}
+		return corev1.ObjectReference{APIVersion: "work.open-cluster-management.io/v1", Kind: "ManifestWork",
+			Namespace: "writer",
+			Name:      name, UID: types.UID(name[:36]), FieldPath: strings.Repeat("x", n)}
 	}
 	now := metav1.NowMicro()
 	core := func(n int) client.Object {
@@ -189,7 +195,8 @@ func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
 			wantTooLarge(t, agent.Patch(t.Context(), small, client.RawPatch(types.MergePatchType, grow)), "8192 bytes")
 			large := event(megabyte)
 			large.SetName("large")
-			if err := k.admin.Create(t.Context(), large, client.DryRunAll); err != nil && !strings.Contains(err.Error(), "note") {
+			if err := k.admin.Create(t.Context(), large, client.DryRunAll); err != nil &&
+				!strings.Contains(err.Error(), "note") {
 				t.Errorf("an administrator: %.300v", err)
 			}
 		})
@@ -215,14 +222,16 @@ func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
 	})
 }
 
-// The webhook of Open Cluster Management allows 500 KiB of manifests in a ManifestWork.
+// The webhook of Open Cluster Management allows 500 KiB of manifests in a
+// ManifestWork.
 func (k *hubKube) testWorkSizes(t *testing.T, agent client.Client) {
 	const manifests = 500
 	work := newWork("writer")
 	var all []any
 	for i := range manifests {
-		all = append(all, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("a", i)},
-			"data": map[string]any{"a": strings.Repeat("x", 930)}})
+		all = append(all, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": fmt.Sprint("a", i)},
+			"data":     map[string]any{"a": strings.Repeat("x", 930)}})
 	}
 	work.Object["spec"] = map[string]any{"workload": map[string]any{"manifests": all}}
 	if size, err := json.Marshal(work); err != nil || len(size) < 490<<10 {
@@ -233,8 +242,9 @@ func (k *hubKube) testWorkSizes(t *testing.T, agent client.Client) {
 		return func(int) any {
 			var all []any
 			for i := range n {
-				of := map[string]any{"ordinal": int64(i), "group": "", "version": "v1", "kind": "ConfigMap", "resource": "configmaps",
-					"name": fmt.Sprint("a", i), "namespace": "a"}
+				of := map[string]any{"ordinal": int64(i), "group": "", "version": "v1", "kind": "ConfigMap",
+					"resource": "configmaps",
+					"name":     fmt.Sprint("a", i), "namespace": "a"}
 				all = append(all, map[string]any{"resourceMeta": of,
 					"conditions": []any{condition(0, strings.Repeat("x", message)), condition(1, strings.Repeat("x", message))}})
 			}

@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/registration/kubeconfig"
 )
 
-// testdata/ocm.yaml is what the agent of Open Cluster Management (00f84c3) writes for testdata/bootstrap.yaml. It compares bytes.
+// testdata/ocm.yaml is what the agent of Open Cluster Management (00f84c3)
+// writes for testdata/bootstrap.yaml. It compares bytes.
 func TestComposeWritesWhatOCMsAgentWrites(t *testing.T) {
 	read := func(name string) []byte {
 		content, err := os.ReadFile("testdata/" + name)
@@ -40,7 +41,8 @@ func TestComposeNamesTheClusterAsTheBootstrapKubeconfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if k, err := kubeconfig.Parse(composed); err != nil || k.Clusters[0].Name != want || k.Contexts[0].Context.Cluster != want {
+			if k, err := kubeconfig.Parse(composed); err != nil || k.Clusters[0].Name != want ||
+				k.Contexts[0].Context.Cluster != want {
 				t.Errorf("%v, %+v", err, k)
 			}
 		})

@@ -1,7 +1,7 @@
 // Package kubeconfig reads and writes the kubeconfigs of a hub's agent: the
-// bootstrap kubeconfig, and the one in the agent's own Secret. It refuses files,
-// programs and unverified TLS, because both Secrets have other authors too.
-// Errors never repeat a credential.
+// bootstrap kubeconfig, and the one in the agent's own Secret. It refuses
+// files, programs and unverified TLS, because both Secrets have other authors
+// too. Errors never repeat a credential.
 package kubeconfig
 
 import (
@@ -20,8 +20,9 @@ import (
 // Timeout bounds each request to the hub.
 const Timeout = 30 * time.Second
 
-// Names within the kubeconfigs that the agent writes. They are those of Open Cluster Management's agent, which asks for a new
-// certificate where it finds others.
+// Names within the kubeconfigs that the agent writes. They are those of Open
+// Cluster Management's agent, which asks for a new certificate where it finds
+// others.
 const (
 	kubeconfigContext   = "default-context"
 	kubeconfigUser      = "default-auth"
@@ -35,8 +36,10 @@ type Hub struct {
 	User    *clientcmdv1.AuthInfo // the bootstrap credential, nil if there is none
 }
 
-// ParseBootstrap parses the bootstrap kubeconfig. It refuses everything that reads a local file, runs a program or weakens TLS, since
-// the agent runs with more rights than the author of the Secret may have. Errors never repeat a credential.
+// ParseBootstrap parses the bootstrap kubeconfig. It refuses everything that
+// reads a local file, runs a program or weakens TLS, since the agent runs with
+// more rights than the author of the Secret may have. Errors never repeat a
+// credential.
 func ParseBootstrap(content []byte) (*Hub, error) {
 	k, err := Parse(content)
 	if err != nil {
@@ -52,7 +55,8 @@ func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	case c.InsecureSkipTLSVerify:
 		return nil, errors.New("it sets insecure-skip-tls-verify: set certificate-authority-data instead")
 	case c.CertificateAuthority != "":
-		return nil, fmt.Errorf("it names a file, certificate-authority %.100q: set certificate-authority-data instead", c.CertificateAuthority)
+		return nil, fmt.Errorf("it names a file, certificate-authority %.100q: set certificate-authority-data instead",
+			c.CertificateAuthority)
 	case c.ProxyURL != "":
 		return nil, errors.New("it sets proxy-url: set HTTPS_PROXY in the agent's environment instead")
 	}
@@ -61,7 +65,9 @@ func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	if _, err := info.Encode(); err != nil {
 		return nil, err
 	}
-	hub := &Hub{Name: cmp.Or(k.Clusters[0].Name, "hub"), Cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}}
+	hub := &Hub{Name: cmp.Or(k.Clusters[0].Name, "hub"),
+		Cluster: clientcmdv1.Cluster{Server: c.Server, CertificateAuthorityData: c.CertificateAuthorityData,
+			TLSServerName: c.TLSServerName}}
 	if len(k.AuthInfos) > 0 {
 		user, err := Inline(k.AuthInfos[0].AuthInfo, nil)
 		if err != nil {
@@ -72,16 +78,21 @@ func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	return hub, nil
 }
 
-// Parse accepts one cluster, at most one user, and a current context that names these two or none.
+// Parse accepts one cluster, at most one user, and a current context that names
+// these two or none.
 func Parse(content []byte) (*clientcmdv1.Config, error) {
 	var k clientcmdv1.Config
 	// The parser's error may quote a credential.
 	if yaml.UnmarshalStrict(content, &k) != nil || k.Kind != "Config" || k.APIVersion != "v1" {
-		return nil, errors.New("it is not a kubeconfig: it has to be YAML or JSON of apiVersion v1 and kind Config, with known fields alone, each once")
+		return nil,
+			errors.New(
+				"it is not a kubeconfig: it has to be YAML or JSON of apiVersion v1 and kind Config, with known fields alone, each once")
 	}
 	if len(k.Clusters) != 1 || len(k.AuthInfos) > 1 {
-		return nil, fmt.Errorf("it holds %d clusters and %d users: it has to hold the hub and one user, as written by kubectl config view --minify --flatten --raw",
-			len(k.Clusters), len(k.AuthInfos))
+		return nil,
+			fmt.Errorf(
+				"it holds %d clusters and %d users: it has to hold the hub and one user, as written by kubectl config view --minify --flatten --raw",
+				len(k.Clusters), len(k.AuthInfos))
 	}
 	for _, c := range k.Contexts {
 		if c.Name == k.CurrentContext && c.Context.Cluster == k.Clusters[0].Name &&
@@ -95,8 +106,8 @@ func Parse(content []byte) (*clientcmdv1.Config, error) {
 	return &k, nil
 }
 
-// User returns the user entry of a kubeconfig that Parse accepts. [Inline] reads
-// the credential.
+// User returns the user entry of a kubeconfig that Parse accepts. [Inline]
+// reads the credential.
 func User(content []byte) (clientcmdv1.AuthInfo, error) {
 	k, err := Parse(content)
 	if err != nil {
@@ -108,18 +119,21 @@ func User(content []byte) (clientcmdv1.AuthInfo, error) {
 	return k.AuthInfos[0].AuthInfo, nil
 }
 
-// Inline returns a user whose credential lies in the value itself: a token, or a certificate with its key. The files that it names are
-// those given.
+// Inline returns a user whose credential lies in the value itself: a token, or
+// a certificate with its key. The files that it names are those given.
 func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	var none clientcmdv1.AuthInfo
 	switch {
 	case user.Exec != nil:
-		return none, fmt.Errorf("its user runs a program, exec %.100q: use a token or a client certificate", user.Exec.Command)
+		return none, fmt.Errorf("its user runs a program, exec %.100q: use a token or a client certificate",
+			user.Exec.Command)
 	case user.AuthProvider != nil:
-		return none, fmt.Errorf("its user has an auth-provider, %.100q: use a token or a client certificate", user.AuthProvider.Name)
+		return none, fmt.Errorf("its user has an auth-provider, %.100q: use a token or a client certificate",
+			user.AuthProvider.Name)
 	case user.Username != "" || user.Password != "":
 		return none, errors.New("its user has a password: use a token or a client certificate")
-	case user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups)+len(user.ImpersonateUserExtra) > 0:
+	case user.Impersonate != "" || user.ImpersonateUID != "" ||
+		len(user.ImpersonateGroups)+len(user.ImpersonateUserExtra) > 0:
 		return none, errors.New("its user impersonates another one: use that one's own credential")
 	}
 	token := []byte(user.Token)
@@ -134,7 +148,8 @@ func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.Aut
 		content, ok := files[f.file]
 		switch {
 		case f.file != "" && !ok:
-			return none, fmt.Errorf("its user names a file, %s %.100q: write the content into the kubeconfig itself", f.field, f.file)
+			return none, fmt.Errorf("its user names a file, %s %.100q: write the content into the kubeconfig itself", f.field,
+				f.file)
 		case ok:
 			*f.value = content
 		}
@@ -143,11 +158,14 @@ func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.Aut
 	if hasCert != hasKey || (len(token) == 0) != hasCert {
 		return none, errors.New("its user has to have either a token, or a client certificate with its key")
 	}
-	return clientcmdv1.AuthInfo{Token: string(token), ClientCertificateData: user.ClientCertificateData, ClientKeyData: user.ClientKeyData}, nil
+	return clientcmdv1.AuthInfo{Token: string(token), ClientCertificateData: user.ClientCertificateData,
+		ClientKeyData: user.ClientKeyData}, nil
 }
 
-// Compose returns the kubeconfig of the agent: the hub's address and CA with the driver's user entry. It is byte by byte that of
-// Open Cluster Management's agent, unless the bootstrap kubeconfig sets tls-server-name, which that agent drops.
+// Compose returns the kubeconfig of the agent: the hub's address and CA with
+// the driver's user entry. It is byte by byte that of Open Cluster Management's
+// agent, unless the bootstrap kubeconfig sets tls-server-name, which that agent
+// drops.
 func (h *Hub) Compose(user clientcmdv1.AuthInfo) ([]byte, error) {
 	return yaml.Marshal(clientcmdv1.Config{APIVersion: "v1", Kind: "Config",
 		Clusters:  []clientcmdv1.NamedCluster{{Name: h.Name, Cluster: h.Cluster}},
@@ -157,7 +175,8 @@ func (h *Hub) Compose(user clientcmdv1.AuthInfo) ([]byte, error) {
 		CurrentContext: kubeconfigContext})
 }
 
-// SetAddress sets where the hub is and how its certificate is checked. Nothing else may decide that.
+// SetAddress sets where the hub is and how its certificate is checked. Nothing
+// else may decide that.
 func (h *Hub) SetAddress(config *rest.Config) {
 	config.Host, config.Timeout = h.Cluster.Server, Timeout
 	config.Insecure, config.CAFile = false, ""

@@ -25,15 +25,19 @@ type AgentOptions struct {
 	Cluster string
 	// AuthType is the auth type to register with, csr or aws-irsa. Required.
 	AuthType string
-	// HubARN and ManagedARN are the ARNs of both clusters in EKS. Required for aws-irsa.
+	// HubARN and ManagedARN are the ARNs of both clusters in EKS. Required for
+	// aws-irsa.
 	HubARN, ManagedARN string
-	// AddOnAuthType is the auth type by which add-ons reach the hub, csr or token. If it is empty, the agent gets no rights to store
-	// their credentials.
+	// AddOnAuthType is the auth type by which add-ons reach the hub, csr or
+	// token. If it is empty, the agent gets no rights to store their
+	// credentials.
 	AddOnAuthType string
-	// AddOnTokenSeconds is the lifetime of add-on tokens in seconds. 0 leaves it to wid-agent.
+	// AddOnTokenSeconds is the lifetime of add-on tokens in seconds. 0 leaves
+	// it to wid-agent.
 	AddOnTokenSeconds int64
-	// Hub is the address and the CA of the hub, and Token is the credential for the first contact, for the bootstrap Secret. Without
-	// Hub the manifests have no Secret.
+	// Hub is the address and the CA of the hub, and Token is the credential for
+	// the first contact, for the bootstrap Secret. Without Hub the manifests
+	// have no Secret.
 	Hub   *bootstrap.ClusterInfo
 	Token string
 	// Replicas is the number of replicas. Nil means 2.
@@ -65,12 +69,14 @@ func (o AgentOptions) check() error {
 	}
 	err := checkAuthTypes("clusters", []string{o.AuthType}, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	if o.AddOnAuthType != "" {
-		err = errors.Join(err, checkAuthTypes("add-ons", []string{o.AddOnAuthType}, registration.AuthTypeCSR, registration.AuthTypeToken))
+		err = errors.Join(err, checkAuthTypes("add-ons", []string{o.AddOnAuthType}, registration.AuthTypeCSR,
+			registration.AuthTypeToken))
 	}
 	return err
 }
 
-// Agent returns the manifests of an agent, the Deployment last. With Hub they hold the Token.
+// Agent returns the manifests of an agent, the Deployment last. With Hub they
+// hold the Token.
 func Agent(o AgentOptions) (string, error) {
 	if err := o.check(); err != nil {
 		return "", err
@@ -87,15 +93,18 @@ func Agent(o AgentOptions) (string, error) {
 		}
 		manifests = append(manifests, secret)
 	}
-	program, err := program{Namespace: agent.DefaultNamespace, Name: ocm.AgentName, Account: account, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Namespace: agent.DefaultNamespace, Name: ocm.AgentName, Account: account, Image: o.Image,
+		Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
 }
 
-// agentEgress does not restrict the agent: it reaches the hub under any address and port, and AWS.
+// agentEgress does not restrict the agent: it reaches the hub under any address
+// and port, and AWS.
 const agentEgress = "  - {}"
 
-// rbac returns the manifests of the agent's rights, and its ServiceAccount. With aws-irsa that has the name which its role trusts.
+// rbac returns the manifests of the agent's rights, and its ServiceAccount.
+// With aws-irsa that has the name which its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
 	manifest, account = AgentRBAC(), ocm.AgentName
 	if o.AddOnAuthType != "" {
@@ -130,9 +139,11 @@ func (o AgentOptions) secret() (string, error) {
 	return string(secret), err
 }
 
-// AgentObjects returns the objects that an agent leaves on its managed cluster, apart from the Secrets of add-ons. Only kind and name of
-// the last five count. Delete from the end: the Deployment would recreate others. With rbac they include the rights of the agent, its
-// namespace and its Lease there. The namespace of add-ons stays, because their programs may run there.
+// AgentObjects returns the objects that an agent leaves on its managed cluster,
+// apart from the Secrets of add-ons. Only kind and name of the last five count.
+// Delete from the end: the Deployment would recreate others. With rbac they
+// include the rights of the agent, its namespace and its Lease there. The
+// namespace of add-ons stays, because their programs may run there.
 func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
 		if objects, err = Parse(AgentRBAC(), AgentAddOnRBAC()); err != nil {
@@ -145,7 +156,8 @@ func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
-		{"networking.k8s.io/v1", "NetworkPolicy", ocm.AgentName}, {"policy/v1", "PodDisruptionBudget", ocm.AgentName}, {"apps/v1", "Deployment", ocm.AgentName},
+		{"networking.k8s.io/v1", "NetworkPolicy", ocm.AgentName}, {"policy/v1", "PodDisruptionBudget", ocm.AgentName},
+		{"apps/v1", "Deployment", ocm.AgentName},
 	} {
 		objects = append(objects, objectOf(o.version, o.kind, o.name))
 	}

@@ -8,7 +8,9 @@ import (
 )
 
 func ExampleHub() {
-	hub, err := manifests.Hub(manifests.HubOptions{Image: "registry.example/wid-hub:v1", AuthTypes: []string{registration.AuthTypeCSR}})
+	hub,
+		err := manifests.Hub(manifests.HubOptions{Image: "registry.example/wid-hub:v1",
+		AuthTypes: []string{registration.AuthTypeCSR}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,33 +18,43 @@ import (
 type HubOptions struct {
 	// Image is the image whose entrypoint is wid-hub. Required.
 	Image string
-	// AuthTypes are the auth types that clusters may register with, csr and aws-irsa. Required.
+	// AuthTypes are the auth types that clusters may register with, csr and
+	// aws-irsa. Required.
 	AuthTypes []string
-	// AddOnAuthTypes are the auth types of add-ons, csr and token. Empty leaves them to wid-hub, and prepares no tokens.
+	// AddOnAuthTypes are the auth types of add-ons, csr and token. Empty leaves
+	// them to wid-hub, and prepares no tokens.
 	AddOnAuthTypes []string
 	// ARN is the ARN of the hub in EKS. Required for aws-irsa.
 	ARN string
-	// OCMAgents lets agents of Open Cluster Management join. Agents and bootstrap users then see the requests of all others, and
-	// bootstrap users all clusters.
+	// OCMAgents lets agents of Open Cluster Management join. Agents and
+	// bootstrap users then see the requests of all others, and bootstrap users
+	// all clusters.
 	OCMAgents bool
-	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts without a person.
+	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts
+	// without a person.
 	AutoApproveUsers []string
-	// Relay installs a relay for agents without a route to the hub. Empty installs none.
+	// Relay installs a relay for agents without a route to the hub. Empty
+	// installs none.
 	Relay Relay
-	// CleanupImage is the image whose entrypoint is wid, for a CronJob that runs wid hub cleanup every hour. Empty means no CronJob.
+	// CleanupImage is the image whose entrypoint is wid, for a CronJob that
+	// runs wid hub cleanup every hour. Empty means no CronJob.
 	CleanupImage string
-	// Server is the https URL under which clusters reach the hub, for the lines that wid hub token prints. Empty means that of its kubeconfig.
-	// The Deployment has it as the annotation of that name, which no bootstrap user and no agent can write.
+	// Server is the https URL under which clusters reach the hub, for the lines
+	// that wid hub token prints. Empty means that of its kubeconfig. The
+	// Deployment has it as the annotation of that name, which no bootstrap user
+	// and no agent can write.
 	Server string
 	// Replicas is the number of replicas. Nil means 2.
 	Replicas *int32
-	// ImagePullSecrets are the names of Secrets for the registries of the images.
+	// ImagePullSecrets are the names of Secrets for the registries of the
+	// images.
 	ImagePullSecrets []string
 }
 
 // Args returns the flags of wid-hub.
 func (o HubOptions) Args() []string {
-	args := []string{"--registration-auth=" + strings.Join(o.AuthTypes, ","), "--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}
+	args := []string{"--registration-auth=" + strings.Join(o.AuthTypes, ","),
+		"--bootstrap-group=" + registration.BootstrapGroup, "--leader-elect"}
 	if o.ARN != "" {
 		args = append(args, "--eks-hub-cluster-arn="+o.ARN)
 	}
@@ -111,12 +121,14 @@ func Hub(o HubOptions) (string, error) {
 	if o.Server != "" {
 		annotations = map[string]string{ocm.ServerAnnotation: o.Server}
 	}
-	program, err := program{Annotations: annotations, Namespace: ocm.HubNamespace, Name: ocm.HubDeployment, Account: ocm.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
+	program, err := program{Annotations: annotations, Namespace: ocm.HubNamespace, Name: ocm.HubDeployment,
+		Account: ocm.HubServiceAccount, Image: o.Image, Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress}.manifest()
 	return join(append(manifests, program)), err
 }
 
-// hubEgress names ports after the translation of the Service's address: of DNS, also on OpenShift, and of API servers. AWS has 443 too.
+// hubEgress names ports after the translation of the Service's address: of DNS,
+// also on OpenShift, and of API servers. AWS has 443 too.
 const hubEgress = `  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}, {port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]
   - ports: [{port: 443, protocol: TCP}, {port: 6443, protocol: TCP}, {port: 8443, protocol: TCP}, {port: 16443, protocol: TCP}]`
 
@@ -141,8 +153,8 @@ func (o HubOptions) registersWith(authType string) bool {
 	return slices.Contains(o.AuthTypes, authType)
 }
 
-// controller returns the manifests of the hub controller. With aws-irsa it has a role in IAM. Without csr it has no right to approve
-// certificates.
+// controller returns the manifests of the hub controller. With aws-irsa it has
+// a role in IAM. Without csr it has no right to approve certificates.
 func (o HubOptions) controller() (string, error) {
 	if !o.registersWith(registration.AuthTypeAWS) {
 		return HubRBAC(), nil
@@ -161,8 +173,9 @@ func (o HubOptions) controller() (string, error) {
 	}), separator), err
 }
 
-// cleanupManifest holds a CronJob that runs wid hub cleanup on the hub every hour, with its ServiceAccount and the least RBAC. WID_IMAGE
-// takes the place of its image.
+// cleanupManifest holds a CronJob that runs wid hub cleanup on the hub every
+// hour, with its ServiceAccount and the least RBAC. WID_IMAGE takes the place
+// of its image.
 //
 //go:embed cleanup.yaml
 var cleanupManifest string

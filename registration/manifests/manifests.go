@@ -16,13 +16,14 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// programManifest holds the Deployment of a program and the policies of its pods. It meets the Restricted Pod Security Standard.
+// programManifest holds the Deployment of a program and the policies of its
+// pods. It meets the Restricted Pod Security Standard.
 //
 //go:embed program.yaml
 var programManifest string
 
-// program describes a Deployment. Hub and agent elect a leader, so a second replica only shortens an outage. With a TLSSecret it serves at
-// port 8443.
+// program describes a Deployment. Hub and agent elect a leader, so a second
+// replica only shortens an outage. With a TLSSecret it serves at port 8443.
 type program struct {
 	Namespace, Name, Account, Image, CPU, Egress string
 	TLSSecret                                    string
@@ -69,7 +70,8 @@ func (p program) manifest() (string, error) {
 	return out.String(), err
 }
 
-// withRole annotates the ServiceAccount of manifests with its role in IAM, and gives it the name that the role trusts.
+// withRole annotates the ServiceAccount of manifests with its role in IAM, and
+// gives it the name that the role trusts.
 func withRole(manifests, account, trusted, roleARN string) string {
 	const head = "kind: ServiceAccount\nmetadata:\n"
 	annotations := "  annotations: {" + annotation.AWSRoleARN + ": \"" + roleARN + "\"}\n"
@@ -99,7 +101,8 @@ func join(manifests []string) string {
 	return strings.Join(trimmed, separator) + "\n"
 }
 
-// Parse returns the objects in manifests. It refuses YAML with a key that occurs twice.
+// Parse returns the objects in manifests. It refuses YAML with a key that
+// occurs twice.
 func Parse(manifests ...string) (objects []*unstructured.Unstructured, err error) {
 	for document := range strings.SplitSeq(join(manifests), separator) {
 		object := &unstructured.Unstructured{}

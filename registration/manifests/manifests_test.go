@@ -20,19 +20,25 @@ const (
 	odd        = `registry.example/program@sha256:0 "x": y`
 )
 
-// outline names the documents that are printed as the library has them, and shows the others.
+// outline names the documents that are printed as the library has them, and
+// shows the others.
 func outline(printed string) string {
 	known := map[string]string{}
-	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(), "HubRBAC": manifests.HubRBAC(),
-		"BootstrapRBAC": manifests.BootstrapRBAC(), "TokenRBAC": manifests.TokenRBAC(), "OCMAgentsRBAC": manifests.OCMAgentsRBAC(),
-		"RelayRBAC": manifests.RelayRBAC(), "RelayLegacyRBAC": manifests.RelayLegacyRBAC(), "RelayConstrainedRBAC": manifests.RelayConstrainedRBAC(),
-		"AgentRBAC": manifests.AgentRBAC(), "AgentAddOnRBAC": manifests.AgentAddOnRBAC(), "AWSAuthRBAC": awsirsa.AWSAuthRBAC()} {
+	for name, manifest := range map[string]string{"ocm.CRD": ocm.CRD(), "addon.CRD": addon.CRD(),
+		"HubRBAC":       manifests.HubRBAC(),
+		"BootstrapRBAC": manifests.BootstrapRBAC(), "TokenRBAC": manifests.TokenRBAC(),
+		"OCMAgentsRBAC": manifests.OCMAgentsRBAC(),
+		"RelayRBAC":     manifests.RelayRBAC(), "RelayLegacyRBAC": manifests.RelayLegacyRBAC(),
+		"RelayConstrainedRBAC": manifests.RelayConstrainedRBAC(),
+		"AgentRBAC":            manifests.AgentRBAC(), "AgentAddOnRBAC": manifests.AgentAddOnRBAC(),
+		"AWSAuthRBAC": awsirsa.AWSAuthRBAC()} {
 		for document := range strings.SplitSeq(manifest, "\n---\n") {
 			objects, err := manifests.Parse(document)
 			if err != nil {
 				return err.Error()
 			}
-			known[strings.TrimSpace(strings.TrimPrefix(document, "---\n"))] = name + ": " + objects[0].GetKind() + " " + objects[0].GetName()
+			known[strings.TrimSpace(strings.TrimPrefix(document, "---\n"))] = name + ": " + objects[0].GetKind() + " " +
+				objects[0].GetName()
 		}
 	}
 	documents := strings.Split(strings.TrimSuffix(printed, "\n"), "\n---\n")
@@ -53,7 +59,9 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 	for name, build := range map[string]func() (string, error){
 		"hub": func() (string, error) { return hub(manifests.HubOptions{Image: image, AuthTypes: csr}) },
 		"hub-all": func() (string, error) {
-			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"}, OCMAgents: true, AutoApproveUsers: []string{odd}, CleanupImage: odd, Replicas: new(int32(3)), ImagePullSecrets: []string{"registry"}})
+			return hub(manifests.HubOptions{Image: odd, AuthTypes: csr, AddOnAuthTypes: []string{"csr", "token"},
+				OCMAgents: true, AutoApproveUsers: []string{odd}, CleanupImage: odd, Replicas: new(int32(3)),
+				ImagePullSecrets: []string{"registry"}})
 		},
 		"hub-aws": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN})
@@ -62,10 +70,12 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: aws, ARN: hubARN, AddOnAuthTypes: csr})
 		},
 		"hub-mixed": func() (string, error) {
-			return hub(manifests.HubOptions{Image: image, AuthTypes: []string{"csr", "aws-irsa"}, ARN: hubARN, CleanupImage: image})
+			return hub(manifests.HubOptions{Image: image, AuthTypes: []string{"csr", "aws-irsa"}, ARN: hubARN,
+				CleanupImage: image})
 		},
 		"hub-relay": func() (string, error) {
-			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayConstrained, ImagePullSecrets: []string{"registry"}})
+			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayConstrained,
+				ImagePullSecrets: []string{"registry"}})
 		},
 		"hub-relay-legacy": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayLegacy})
@@ -77,11 +87,13 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "csr", Hub: to, Token: token})
 		},
 		"agent-token": func() (string, error) {
-			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token", AddOnTokenSeconds: 3600, Hub: to, Token: token,
+			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token",
+				AddOnTokenSeconds: 3600, Hub: to, Token: token,
 				Replicas: new(int32(1)), ImagePullSecrets: []string{"registry"}, ExtraArgs: []string{"--metrics-bind-address=0"}})
 		},
 		"agent-aws": func() (string, error) {
-			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN, ManagedARN: managedARN, AddOnAuthType: "csr", Hub: to, Token: token})
+			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN,
+				ManagedARN: managedARN, AddOnAuthType: "csr", Hub: to, Token: token})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +120,8 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		return err
 	}
 	agent := func(change func(*manifests.AgentOptions)) error {
-		o := manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN, ManagedARN: managedARN}
+		o := manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN,
+			ManagedARN: managedARN}
 		change(&o)
 		_, err := manifests.Agent(o)
 		return err
@@ -117,19 +130,29 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		err  error
 		want string
 	}{
-		"hub":                       {hub(func(*manifests.HubOptions) {}), ""},
-		"hub without image":         {hub(func(o *manifests.HubOptions) { o.Image = "" }), "need an image"},
-		"hub without auth type":     {hub(func(o *manifests.HubOptions) { o.AuthTypes = nil }), "an auth type"},
-		"hub, unknown auth type":    {hub(func(o *manifests.HubOptions) { o.AuthTypes = []string{"ldap"} }), `unknown auth type "ldap" of clusters: use one of aws-irsa, csr`},
-		"hub, add-ons by ldap":      {hub(func(o *manifests.HubOptions) { o.AddOnAuthTypes = []string{"ldap"} }), `"ldap" of add-ons: use one of csr, token`},
-		"hub, unknown relay":        {hub(func(o *manifests.HubOptions) { o.Relay = "magic" }), `unknown relay "magic": use one of constrained, legacy`},
-		"hub without ARN":           {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
-		"hub, name too long":        {hub(func(o *manifests.HubOptions) { o.ARN += strings.Repeat("b", 30) }), "has 33 characters"},
-		"agent":                     {agent(func(*manifests.AgentOptions) {}), ""},
-		"agent without image":       {agent(func(o *manifests.AgentOptions) { o.Image = "" }), "need an image"},
-		"agent without cluster":     {agent(func(o *manifests.AgentOptions) { o.Cluster = "" }), "the name of the cluster"},
-		"agent without auth type":   {agent(func(o *manifests.AgentOptions) { o.AuthType = "" }), `unknown auth type ""`},
-		"agent, add-ons by ldap":    {agent(func(o *manifests.AgentOptions) { o.AddOnAuthType = "ldap" }), `"ldap" of add-ons`},
+		"hub":                   {hub(func(*manifests.HubOptions) {}), ""},
+		"hub without image":     {hub(func(o *manifests.HubOptions) { o.Image = "" }), "need an image"},
+		"hub without auth type": {hub(func(o *manifests.HubOptions) { o.AuthTypes = nil }), "an auth type"},
+		"hub, unknown auth type": {hub(func(o *manifests.HubOptions) {
+			o.AuthTypes = []string{"ldap"}
+		}), `unknown auth type "ldap" of clusters: use one of aws-irsa, csr`},
+		"hub, add-ons by ldap": {hub(func(o *manifests.HubOptions) {
+			o.AddOnAuthTypes = []string{"ldap"}
+		}), `"ldap" of add-ons: use one of csr, token`},
+		"hub, unknown relay": {hub(func(o *manifests.HubOptions) {
+			o.Relay = "magic"
+		}), `unknown relay "magic": use one of constrained, legacy`},
+		"hub without ARN": {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
+		"hub, name too long": {hub(func(o *manifests.HubOptions) {
+			o.ARN += strings.Repeat("b", 30)
+		}), "has 33 characters"},
+		"agent":                   {agent(func(*manifests.AgentOptions) {}), ""},
+		"agent without image":     {agent(func(o *manifests.AgentOptions) { o.Image = "" }), "need an image"},
+		"agent without cluster":   {agent(func(o *manifests.AgentOptions) { o.Cluster = "" }), "the name of the cluster"},
+		"agent without auth type": {agent(func(o *manifests.AgentOptions) { o.AuthType = "" }), `unknown auth type ""`},
+		"agent, add-ons by ldap": {agent(func(o *manifests.AgentOptions) {
+			o.AddOnAuthType = "ldap"
+		}), `"ldap" of add-ons`},
 		"agent without hub's ARN":   {agent(func(o *manifests.AgentOptions) { o.HubARN = "" }), `"" is not the ARN`},
 		"agent without its own ARN": {agent(func(o *manifests.AgentOptions) { o.ManagedARN = "" }), `"" is not the ARN`},
 	} {
@@ -150,7 +173,8 @@ func TestAgentWithoutAHubHasNoSecret(t *testing.T) {
 }
 
 func TestParseRefusesAKeyThatOccursTwice(t *testing.T) {
-	if objects, err := manifests.Parse("kind: A\n", "kind: B\nkind: C\n"); err == nil || !strings.Contains(err.Error(), "already set") {
+	if objects, err := manifests.Parse("kind: A\n", "kind: B\nkind: C\n"); err == nil ||
+		!strings.Contains(err.Error(), "already set") {
 		t.Errorf("%v, %v", objects, err)
 	}
 }

@@ -63,10 +63,11 @@ func AgentRBAC() string { return agentRBAC }
 // same Role and RoleBinding.
 func AgentAddOnRBAC() string { return agentAddOnRBAC }
 
-// BootstrapRBAC holds the RBAC of bootstrap users on the hub, in YAML. It
-// binds registration.BootstrapGroup and the ServiceAccount "agent-registration-bootstrap" of
-// the namespace "open-cluster-management". Its ValidatingAdmissionPolicy keeps
-// them from editing accepted clusters and from creating large ones.
+// BootstrapRBAC holds the RBAC of bootstrap users on the hub, in YAML. It binds
+// registration.BootstrapGroup and the ServiceAccount
+// "agent-registration-bootstrap" of the namespace "open-cluster-management".
+// Its ValidatingAdmissionPolicy keeps them from editing accepted clusters and
+// from creating large ones.
 func BootstrapRBAC() string { return bootstrapRBAC }
 
 // OCMAgentsRBAC holds what agents of Open Cluster Management need in

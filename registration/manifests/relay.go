@@ -10,8 +10,9 @@ import (
 // Relay is the kind of impersonation that a relay uses for client certificates.
 type Relay string
 
-// Constrained impersonation needs an API server since 1.36, and gives the relay what the agents of accepted clusters may do. The legacy right
-// works on all servers, and equals an administrator's.
+// Constrained impersonation needs an API server since 1.36, and gives the relay
+// what the agents of accepted clusters may do. The legacy right works on all
+// servers, and equals an administrator's.
 const (
 	RelayConstrained Relay = "constrained"
 	RelayLegacy      Relay = "legacy"
@@ -22,12 +23,14 @@ const (
 //go:embed relay-service.yaml
 var relayService string
 
-// RelayBase returns the manifests of a relay with constrained impersonation, the Deployment last, for a hub that has --grant-relay.
+// RelayBase returns the manifests of a relay with constrained impersonation,
+// the Deployment last, for a hub that has --grant-relay.
 func RelayBase(image string) (string, error) {
 	return HubOptions{Image: image, AuthTypes: []string{registration.AuthTypeCSR}, Relay: RelayConstrained}.relay()
 }
 
-// relay returns the manifests of the relay, the Deployment last. A hub without certificates needs no right to impersonate.
+// relay returns the manifests of the relay, the Deployment last. A hub without
+// certificates needs no right to impersonate.
 func (o HubOptions) relay() (string, error) {
 	manifests := []string{RelayRBAC()}
 	switch {
@@ -39,6 +42,7 @@ func (o HubOptions) relay() (string, error) {
 	}
 	program, err := program{Namespace: ocm.RelayNamespace, Name: ocm.RelayName, Account: ocm.RelayName, Image: o.Image,
 		Args:        []string{"relay", "--tls-cert-file=/tls/tls.crt", "--tls-private-key-file=/tls/tls.key"},
-		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress, TLSSecret: ocm.RelaySecret}.manifest()
+		pullSecrets: o.ImagePullSecrets, CPU: "50m", MemoryRequest: 128, MemoryLimit: 512, Egress: hubEgress,
+		TLSSecret: ocm.RelaySecret}.manifest()
 	return join(append(manifests, relayService, program)), err
 }

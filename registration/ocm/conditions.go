@@ -10,16 +10,19 @@ import (
 // Conditions of a ManagedCluster, in addition to ConditionJoined,
 // ConditionHubAccepted and ConditionAvailable.
 const (
-	// ConditionCertificateRotated reports the renewal of the client certificate of a cluster or an add-on.
+	// ConditionCertificateRotated reports the renewal of the client certificate
+	// of a cluster or an add-on.
 	ConditionCertificateRotated = "ClusterCertificateRotated"
 	// ConditionClockSynced is written by the hub of Open Cluster Management.
 	ConditionClockSynced = "ManagedClusterConditionClockSynced"
-	// ConditionDeleting says what keeps a deleted cluster. It is one of Open Cluster Management, and so is its reason.
+	// ConditionDeleting says what keeps a deleted cluster. It is one of Open
+	// Cluster Management, and so is its reason.
 	ConditionDeleting = "Deleting"
 	// ConditionReconciled is False while a reconcile of the hub fails, and
 	// quotes the error. The hub removes it afterwards.
 	ConditionReconciled = "HubReconciled"
-	// ConditionIAMRoleReady reports whether the agent can use its AWS IAM role on the hub.
+	// ConditionIAMRoleReady reports whether the agent can use its AWS IAM role
+	// on the hub.
 	ConditionIAMRoleReady = "ClusterIAMRoleReady"
 )
 
@@ -30,17 +33,19 @@ const (
 	ReasonClaimChanged = "ClaimChanged"
 	// ReasonWaiting follows a refusal whose cause is gone.
 	ReasonWaiting = "WaitingForAcceptance"
-	// ReasonLeaseStopped is the reason of ManagedClusterConditionAvailable=Unknown.
+	// ReasonLeaseStopped is the reason of
+	// ManagedClusterConditionAvailable=Unknown.
 	ReasonLeaseStopped = "ManagedClusterLeaseUpdateStopped"
 )
 
-// Conditions of add-ons, in addition to addon.ConditionTokenInfrastructureReady.
+// Conditions of add-ons, in addition to
+// addon.ConditionTokenInfrastructureReady.
 const (
 	// ConditionRegistrationAccepted is False while the agent refuses an item of
 	// an add-on, and True once the cause is gone.
 	ConditionRegistrationAccepted = "RegistrationAccepted"
-	// ConditionAddOnTokenRefreshed reports the token of an add-on, under the name of
-	// the specification and under that of Open Cluster Management.
+	// ConditionAddOnTokenRefreshed reports the token of an add-on, under the
+	// name of the specification and under that of Open Cluster Management.
 	ConditionAddOnTokenRefreshed = "AddonTokenRefreshed"
 	ConditionTokenRefreshed      = "TokenRefreshed"
 )

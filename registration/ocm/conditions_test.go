@@ -22,13 +22,15 @@ func TestSetCondition(t *testing.T) {
 		changed, kept bool // whether anything, and the time
 		message       string
 	}{
-		"the same again":                {refused, refused, false, true, "no"},
-		"another refusal":               {refused, no(ocm.ReasonGrantFailed, "not"), true, true, "not"},
-		"a refusal becomes a denial":    {refused, denied, true, false, "no"},
-		"a denial stays one":            {denied, no(ocm.ReasonHubDenied, "not"), true, true, "not"},
-		"the status changes":            {denied, accepted(metav1.ConditionTrue, ocm.ReasonHubAccepted, ""), true, false, ""},
-		"a message that is too long":    {refused, no("InvalidClaim", strings.Repeat("x", 1<<20)), true, true, strings.Repeat("x", most)},
-		"cut between two characters":    {refused, no("InvalidClaim", "x"+strings.Repeat("é", most)), true, true, "x" + strings.Repeat("é", most/2-1)},
+		"the same again":             {refused, refused, false, true, "no"},
+		"another refusal":            {refused, no(ocm.ReasonGrantFailed, "not"), true, true, "not"},
+		"a refusal becomes a denial": {refused, denied, true, false, "no"},
+		"a denial stays one":         {denied, no(ocm.ReasonHubDenied, "not"), true, true, "not"},
+		"the status changes":         {denied, accepted(metav1.ConditionTrue, ocm.ReasonHubAccepted, ""), true, false, ""},
+		"a message that is too long": {refused, no("InvalidClaim", strings.Repeat("x", 1<<20)), true, true,
+			strings.Repeat("x", most)},
+		"cut between two characters": {refused, no("InvalidClaim", "x"+strings.Repeat("é", most)), true, true,
+			"x" + strings.Repeat("é", most/2-1)},
 		"a condition that is not there": {metav1.Condition{Type: "Other"}, refused, true, false, "no"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,5 +5,6 @@ import _ "embed"
 //go:embed cluster.open-cluster-management.io_managedclusters.yaml
 var crd string
 
-// CRD is the CustomResourceDefinition of ManagedClusters, in YAML, for hubs that have none. It serves one version.
+// CRD is the CustomResourceDefinition of ManagedClusters, in YAML, for hubs
+// that have none. It serves one version.
 func CRD() string { return crd }

@@ -11,7 +11,8 @@ import (
 // GroupVersion is the API of ManagedClusters.
 var GroupVersion = schema.GroupVersion{Group: "cluster.open-cluster-management.io", Version: "v1"}
 
-// ManagedCluster is a cluster that asks to join the hub, or has joined it. Its namespace on the hub has the same name.
+// ManagedCluster is a cluster that asks to join the hub, or has joined it. Its
+// namespace on the hub has the same name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -44,13 +45,16 @@ func (c *ManagedCluster) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// ManagedClusterSpec is the state that the hub's administrator and the agent ask for.
+// ManagedClusterSpec is the state that the hub's administrator and the agent
+// ask for.
 type ManagedClusterSpec struct {
-	// ManagedClusterClientConfigs are addresses of the cluster's API server, for information.
+	// ManagedClusterClientConfigs are addresses of the cluster's API server,
+	// for information.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	ManagedClusterClientConfigs []ClientConfig `json:"managedClusterClientConfigs,omitempty"`
-	// HubAcceptsClient accepts the cluster. Setting it requires the verb update on managedclusters/accept.
+	// HubAcceptsClient accepts the cluster. Setting it requires the verb update
+	// on managedclusters/accept.
 	// +optional
 	HubAcceptsClient bool `json:"hubAcceptsClient"`
 	// LeaseDurationSeconds is the interval at which the agent renews its Lease.
@@ -93,8 +97,8 @@ type Taint struct {
 
 // ManagedClusterStatus is the state that hub and agent observe.
 type ManagedClusterStatus struct {
-	// Conditions are the cluster's conditions. The hub's admission policy lets a cluster fill half of them, so that the hub can add
-	// its own.
+	// Conditions are the cluster's conditions. The hub's admission policy lets
+	// a cluster fill half of them, so that the hub can add its own.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
@@ -146,11 +150,13 @@ const (
 
 // Names of objects that belong to a cluster.
 const (
-	// ClusterNameLabel names the cluster on its CertificateSigningRequests and its namespace.
+	// ClusterNameLabel names the cluster on its CertificateSigningRequests and
+	// its namespace.
 	ClusterNameLabel = "open-cluster-management.io/cluster-name"
 	// Finalizer keeps a ManagedCluster until the hub has revoked its access.
 	Finalizer = "cluster.open-cluster-management.io/api-resource-cleanup"
-	// LeaseName names the Lease that the agent renews in the cluster's namespace.
+	// LeaseName names the Lease that the agent renews in the cluster's
+	// namespace.
 	LeaseName = "managed-cluster-lease"
 	// HubKubeconfigSecret holds the agent's credential on the managed cluster.
 	HubKubeconfigSecret = "hub-kubeconfig-secret" //nolint:gosec // a name

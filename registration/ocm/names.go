@@ -1,7 +1,8 @@
 package ocm
 
-// Annotations of a cluster's ClusterRole, which agents cannot write. The hub records a grant in the first two, before the grant.
-// A driver records the one agent that the cluster is accepted for in the others. Denial keeps those.
+// Annotations of a cluster's ClusterRole, which agents cannot write. The hub
+// records a grant in the first two, before the grant. A driver records the one
+// agent that the cluster is accepted for in the others. Denial keeps those.
 const (
 	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
 	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
@@ -18,42 +19,51 @@ const (
 	PendingSourceAnnotation   = "registration.open-cluster-management.io/pending-source"
 )
 
-// ServerAnnotation is on the Deployment of the hub program. Its value is the https URL under which clusters reach the hub.
+// ServerAnnotation is on the Deployment of the hub program. Its value is the
+// https URL under which clusters reach the hub.
 const ServerAnnotation = "registration.open-cluster-management.io/hub-apiserver"
 
-// ManagedClustersGroup is the common group of agents that authenticate with a certificate. Some agents of Open Cluster Management have
-// only the group of their cluster.
+// ManagedClustersGroup is the common group of agents that authenticate with a
+// certificate. Some agents of Open Cluster Management have only the group of
+// their cluster.
 const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
 
 const (
-	// BootstrapRole is the ClusterRole of bootstrap users on the hub. That of Open Cluster Management has another name, and stays as it is.
+	// BootstrapRole is the ClusterRole of bootstrap users on the hub. That of
+	// Open Cluster Management has another name, and stays as it is.
 	BootstrapRole = "open-cluster-management:hub:bootstrap"
-	// BootstrapUser is the user name of the ServiceAccount that manifests.BootstrapRBAC binds.
+	// BootstrapUser is the user name of the ServiceAccount that
+	// manifests.BootstrapRBAC binds.
 	BootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
 )
 
 // Keys of the agent's Secret, beside registration.SecretKeyKubeconfig.
 const (
-	// SecretKeyClusterName and SecretKeyAgentName hold the names in the credential.
+	// SecretKeyClusterName and SecretKeyAgentName hold the names in the
+	// credential.
 	SecretKeyClusterName = "cluster-name"
 	SecretKeyAgentName   = "agent-name"
-	// SecretKeyAuthType holds the auth type of the driver that made the credential. A driver never sees another driver's credential.
+	// SecretKeyAuthType holds the auth type of the driver that made the
+	// credential. A driver never sees another driver's credential.
 	SecretKeyAuthType = "auth-type"
 )
 
 // AddOnClusterLabel is on Secrets of add-ons. Its value is the cluster's name.
 const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
 
-// Labels of the ServiceAccount, Role and RoleBinding that a hub of Open Cluster Management makes for an add-on.
+// Labels of the ServiceAccount, Role and RoleBinding that a hub of Open Cluster
+// Management makes for an add-on.
 const (
 	AddOnLabel = "addon.open-cluster-management.io/name"
 	TokenLabel = "addon.open-cluster-management.io/token-infrastructure" //nolint:gosec // a name
 )
 
-// TokenRoleSuffix ends the name of the Role and the RoleBinding of an add-on's tokens.
+// TokenRoleSuffix ends the name of the Role and the RoleBinding of an add-on's
+// tokens.
 const TokenRoleSuffix = "-token-role"
 
-// Names of the programs' objects in the manifests. HubNamespace holds HubDeployment and HubServiceAccount.
+// Names of the programs' objects in the manifests. HubNamespace holds
+// HubDeployment and HubServiceAccount.
 const (
 	HubNamespace      = "open-cluster-management-hub"
 	HubServiceAccount = "registration-controller-sa"
@@ -64,12 +74,14 @@ const (
 	HubAuthTypes       = "registration-auth-types"
 	KeyAuthTypes       = "auth-types"
 	KeyDefaultAuthType = "default"
-	// RelayNamespace holds the relay's Deployment, Service and ServiceAccount, which are all called RelayName.
+	// RelayNamespace holds the relay's Deployment, Service and ServiceAccount,
+	// which are all called RelayName.
 	RelayNamespace = "open-cluster-management-relay"
 	RelayName      = "registration-relay"
 	// RelaySecret holds the relay's serving certificate.
 	RelaySecret = "registration-relay-tls" //nolint:gosec // a name
-	// AgentName is the name of the agent's Deployment, and of its ServiceAccount without aws-irsa.
+	// AgentName is the name of the agent's Deployment, and of its
+	// ServiceAccount without aws-irsa.
 	AgentName = "registration-agent"
 	// Container is the name of the container in these Deployments.
 	Container = "registration"

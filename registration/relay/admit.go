@@ -15,16 +15,19 @@ const (
 	maxBody = 3 << 20
 	// bodyTimeout bounds how long a client may take to send a body.
 	bodyTimeout = 30 * time.Second
-	// maxStream bounds a request and its answer. The hub checks the rights of a watch only at its start, and serves it for as long as the
-	// client asks. The informers of client-go ask for at most ten minutes.
+	// maxStream bounds a request and its answer. The hub checks the rights of a
+	// watch only at its start, and serves it for as long as the client asks.
+	// The informers of client-go ask for at most ten minutes.
 	maxStream = 10 * time.Minute
-	// maxIntermediates bounds the signature checks for an anonymous client. With four intermediates, crypto/x509 makes up to 100.
+	// maxIntermediates bounds the signature checks for an anonymous client.
+	// With four intermediates, crypto/x509 makes up to 100.
 	maxIntermediates = 1
 	// agentPrefix starts the user and the groups of all agents and add-ons.
 	agentPrefix = "system:open-cluster-management:"
 )
 
-// admit refuses a request that must not reach the hub. The certificate of one that it admits is an agent's.
+// admit refuses a request that must not reach the hub. The certificate of one
+// that it admits is an agent's.
 func (r *relay) admit(req *http.Request) *refusal {
 	if refused := checkForm(req); refused != nil {
 		return refused
@@ -47,12 +50,14 @@ func checkForm(req *http.Request) *refusal {
 	case req.TLS == nil:
 		return badRequest("the relay serves TLS only: use https")
 	case req.Method == http.MethodConnect || len(req.Header.Values("Upgrade")) > 0:
-		return badRequest("the relay forwards no upgraded connections, as exec, attach and port-forward need them: use a route to the hub")
+		return badRequest(
+			"the relay forwards no upgraded connections, as exec, attach and port-forward need them: use a route to the hub")
 	case impersonates(req.Header):
 		return badRequest("the relay forwards no Impersonate-* headers: leave them out")
 	case req.URL.RequestURI() != req.RequestURI: // the hub would read another path than the client wrote
 		return badRequest("the relay forwards only a path and a query that are encoded in the usual way")
-	case req.ContentLength != 0 && (req.Method == http.MethodGet || req.Method == http.MethodHead): // a watch would hold it for hours
+	// a watch would hold it for hours
+	case req.ContentLength != 0 && (req.Method == http.MethodGet || req.Method == http.MethodHead):
 		return badRequest("the relay forwards no body of a GET or HEAD request: leave it out")
 	case req.ContentLength > maxBody:
 		return tooLarge()
@@ -74,16 +79,21 @@ func isBearer(authorization string) bool {
 	return strings.EqualFold(scheme, "bearer") && token != ""
 }
 
-// verify verifies a certificate on each request: it may expire while its connection lives.
+// verify verifies a certificate on each request: it may expire while its
+// connection lives.
 func (r *relay) verify(presented []*x509.Certificate) *refusal {
 	if sent := len(presented) - 1; sent > maxIntermediates { // 400: another certificate would not help
-		return badRequest(fmt.Sprintf("the client certificate comes with %d intermediate CAs, and the relay takes %d: add the CA that signed them to the client CAs", sent, maxIntermediates))
+		return badRequest(
+			fmt.Sprintf(
+				"the client certificate comes with %d intermediate CAs, and the relay takes %d: add the CA that signed them to the client CAs", sent, maxIntermediates))
 	}
 	leaf, intermediates := presented[0], x509.NewCertPool()
 	for _, c := range presented[1:] {
 		intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: r.opts.ClientCAs, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_,
+		err := leaf.Verify(x509.VerifyOptions{Roots: r.opts.ClientCAs, Intermediates: intermediates,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return unauthorized("the client certificate is refused: %.300s", err)
 	}
@@ -96,7 +106,8 @@ func (r *relay) verify(presented []*x509.Certificate) *refusal {
 	return nil
 }
 
-// isAgentName reports whether a user or group is an agent's, and reaches the hub in a header as it is.
+// isAgentName reports whether a user or group is an agent's, and reaches the
+// hub in a header as it is.
 func isAgentName(name string) bool {
 	invisible := func(c rune) bool { return c <= ' ' || c > '~' }
 	return strings.HasPrefix(name, agentPrefix) && !strings.ContainsFunc(name, invisible)

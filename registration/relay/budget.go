@@ -18,7 +18,8 @@ const (
 
 func newBodies() *quota.Budget { return &quota.Budget{Max: maxBodies, Share: maxShare} }
 
-// payer returns the cluster of a certificate, or else the address of the client.
+// payer returns the cluster of a certificate, or else the address of the
+// client.
 func payer(req *http.Request) string {
 	if presented := req.TLS.PeerCertificates; len(presented) > 0 {
 		return clusterOf(presented[0].Subject.CommonName)
@@ -26,7 +27,8 @@ func payer(req *http.Request) string {
 	return connlimit.Network(req.RemoteAddr)
 }
 
-// clusterOf returns the cluster in the user name of an agent or an add-on. The hub reserves the cluster name "cluster".
+// clusterOf returns the cluster in the user name of an agent or an add-on. The
+// hub reserves the cluster name "cluster".
 func clusterOf(user string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(user, agentPrefix), "cluster:")
 	cluster, _, _ := strings.Cut(name, ":")

@@ -20,7 +20,8 @@ import (
 // between returns a CA that c has signed, with a DNS name.
 func (c *ca) between(t testing.TB, key *ecdsa.PrivateKey, name string) *ca {
 	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "between"}, DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "between"},
+		DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	return &ca{key: key, cert: c.create(t, template, c.cert, key)}
 }
@@ -55,7 +56,8 @@ func TestIntermediateCAs(t *testing.T) {
 	}
 }
 
-// A client without any credential makes a certificate and its intermediates itself. Here each intermediate may have signed each.
+// A client without any credential makes a certificate and its intermediates
+// itself. Here each intermediate may have signed each.
 func BenchmarkForeignChain(b *testing.B) {
 	w := newEnvironment(b, nil)
 	handler, err := relay.New(w.options())
@@ -74,7 +76,8 @@ func BenchmarkForeignChain(b *testing.B) {
 	for _, intermediates := range []int{0, 1, 2, 4, 100} {
 		b.Run(fmt.Sprintf("intermediates=%d", intermediates), func(b *testing.B) {
 			for b.Loop() {
-				recorder, request := httptest.NewRecorder(), httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/api", nil)
+				recorder, request := httptest.NewRecorder(),
+					httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/api", nil)
 				request.TLS = &tls.ConnectionState{PeerCertificates: chain[:1+intermediates]}
 				if handler.ServeHTTP(recorder, request); recorder.Code == http.StatusOK {
 					b.Fatal(recorder.Code, recorder.Body)

@@ -27,7 +27,8 @@
 //
 // # Refusals
 //
-// Refusals have the form of the API server's errors, except a 429 without a body.
+// Refusals have the form of the API server's errors, except a 429 without a
+// body.
 //
 //	400  a certificate together with Authorization; any Impersonate-* header
 //	400  exec, attach, port-forward and other upgrades; CONNECT
@@ -70,16 +71,16 @@
 // none on a connection with an accepted token. From 16 addresses they can block
 // the first request of a connection with a token.
 //
-// A watch takes about 40 KiB, a connection 70 KiB, and an unproven request
-// 14 KiB. The answer of the hub to a client that does not read can take 4 MB for
+// A watch takes about 40 KiB, a connection 70 KiB, and an unproven request 14
+// KiB. The answer of the hub to a client that does not read can take 4 MB for
 // 30 s, so the bounds do not hold the memory against a joined cluster.
 //
 // [LimitListener] bounds connections. It closes connections without an accepted
 // credential first, so a flood displaces no connection of a joined agent.
 // Clients behind one NAT address share the bound of an address.
 //
-// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes and
-// HTTP2.MaxConcurrentStreams as the program wid-hub relay does.
+// The server in front limits the rest. Set ReadHeaderTimeout, MaxHeaderBytes
+// and HTTP2.MaxConcurrentStreams as the program wid-hub relay does.
 //
 // # Time
 //

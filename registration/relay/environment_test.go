@@ -44,8 +44,9 @@ type ca struct {
 func newCA(t testing.TB) *ca {
 	t.Helper()
 	c := &ca{key: newKey(t)}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	c.cert = c.create(t, template, template, c.key)
 	return c
 }
@@ -81,7 +82,8 @@ func (c *ca) pool() *x509.CertPool {
 // issue returns the certificate of an agent for an hour, with changes.
 func (c *ca) issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: agentUser, Organization: []string{agentGroup, allAgents}},
+	template := &x509.Certificate{SerialNumber: big.NewInt(2),
+		Subject:   pkix.Name{CommonName: agentUser, Organization: []string{agentGroup, allAgents}},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if change != nil {
@@ -93,10 +95,13 @@ func (c *ca) issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificat
 
 func (c *ca) named(t testing.TB, user string, groups ...string) *tls.Certificate {
 	t.Helper()
-	return c.issue(t, func(template *x509.Certificate) { template.Subject = pkix.Name{CommonName: user, Organization: groups} })
+	return c.issue(t, func(template *x509.Certificate) {
+		template.Subject = pkix.Name{CommonName: user, Organization: groups}
+	})
 }
 
-// environment is a hub, which keeps the requests that it got, and a relay in front of it.
+// environment is a hub, which keeps the requests that it got, and a relay in
+// front of it.
 type environment struct {
 	ca     *ca
 	hub    *httptest.Server
@@ -177,7 +182,8 @@ func (w *environment) serveHub(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// got returns the only request that the hub has got since the last call, or nil.
+// got returns the only request that the hub has got since the last call, or
+// nil.
 func (w *environment) got(t testing.TB) *http.Request {
 	t.Helper()
 	w.mu.Lock()
@@ -194,7 +200,8 @@ func (w *environment) got(t testing.TB) *http.Request {
 	return nil
 }
 
-// client presents the certificate, if any, also to a server that does not ask for one of its CA.
+// client presents the certificate, if any, also to a server that does not ask
+// for one of its CA.
 func (w *environment) client(t testing.TB, cert *tls.Certificate) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -205,7 +212,9 @@ func (w *environment) client(t testing.TB, cert *tls.Certificate) *http.Client {
 	}
 	transport := &http.Transport{TLSClientConfig: config, DisableCompression: true, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // answered is an answer of the relay.
@@ -216,7 +225,8 @@ type answered struct {
 }
 
 // send sends a request. What comes back must not show the relay's credential.
-func (w *environment) send(t testing.TB, cert *tls.Certificate, method, path string, body io.Reader, header http.Header) answered {
+func (w *environment) send(t testing.TB, cert *tls.Certificate, method, path string, body io.Reader,
+	header http.Header) answered {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, w.relay.URL+path, body)
 	if err != nil {
@@ -249,20 +259,22 @@ func (a answered) expectNoSecret(t testing.TB, w *environment) {
 	var all strings.Builder
 	_ = a.header.Write(&all)
 	all.WriteString(a.body)
-	if strings.Contains(all.String(), ownToken) || strings.Contains(all.String(), w.hub.Listener.Addr().String()) || strings.Contains(w.logged.String(), ownToken) {
+	if strings.Contains(all.String(), ownToken) || strings.Contains(all.String(), w.hub.Listener.Addr().String()) ||
+		strings.Contains(w.logged.String(), ownToken) {
 		t.Errorf("the answer shows the relay's credential or the hub's address: %s", all.String())
 	}
 }
 
-// expect expects an answer of the relay itself, in the form of the API server's.
+// expect expects an answer of the relay itself, in the form of the API
+// server's.
 func (a answered) expect(t testing.TB, code int, message string) {
 	t.Helper()
 	status := metav1.Status{}
 	if err := json.Unmarshal([]byte(a.body), &status); err != nil || a.header.Get("Content-Type") != "application/json" {
 		t.Fatalf("answer %d, %q, %q: %v", a.code, a.header, a.body, err)
 	}
-	if a.code != code || int(status.Code) != code || status.Kind != "Status" || status.APIVersion != "v1" || status.Status != metav1.StatusFailure ||
-		status.Reason == "" || !strings.Contains(status.Message, message) {
+	if a.code != code || int(status.Code) != code || status.Kind != "Status" || status.APIVersion != "v1" ||
+		status.Status != metav1.StatusFailure || status.Reason == "" || !strings.Contains(status.Message, message) {
 		t.Errorf("answer %d, %+v lacks %d, %q", a.code, status, code, message)
 	}
 }

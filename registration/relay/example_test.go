@@ -42,7 +42,8 @@ func serve(address string) error {
 		return err
 	}
 	config := relay.TLSConfig(clientCAs)
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { // read again: it is renewed while the relay runs
+	// read again: it is renewed while the relay runs
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		certificate, err := tls.LoadX509KeyPair("tls.crt", "tls.key")
 		return &certificate, err
 	}

@@ -14,8 +14,8 @@ const (
 	maxUnprovenShare = 256 // of one address
 )
 
-// DefaultMaxRequests fits into the 512 MiB of the relay's manifest: a watch takes
-// about 40 KiB, and a connection 70 KiB.
+// DefaultMaxRequests fits into the 512 MiB of the relay's manifest: a watch
+// takes about 40 KiB, and a connection 70 KiB.
 const DefaultMaxRequests = 5000
 
 // certificateRequests returns the budget of requests with certificates. One
@@ -24,8 +24,8 @@ func certificateRequests(most int) *quota.Budget {
 	return &quota.Budget{Max: most, Share: max(1, most/10)} //nolint:mnd // above
 }
 
-// tokenRequests returns the budget of requests with accepted tokens: half of the
-// other. One address has four fifths of it, for a fleet behind one address.
+// tokenRequests returns the budget of requests with accepted tokens: half of
+// the other. One address has four fifths of it, for a fleet behind one address.
 func tokenRequests(most int) *quota.Budget {
 	return &quota.Budget{Max: max(1, most/2), Share: max(1, most*2/5)} //nolint:mnd // above
 }

@@ -33,7 +33,8 @@ type upstream struct {
 	requests *quota.Budget // with a verified credential
 }
 
-// serve forwards a request that was admitted, or refuses it if its body does not fit.
+// serve forwards a request that was admitted, or refuses it if its body does
+// not fit.
 func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
 	body := &quota.Reader{Reader: http.MaxBytesReader(w, req.Body, maxBody), Budget: u.bodies, Key: payer(req)}
 	defer body.Release()
@@ -68,7 +69,8 @@ func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *ref
 	}
 	// A refused body keeps its deadline, since the server skips the rest of it.
 	_ = conn.SetReadDeadline(time.Time{})
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for another try on a new connection
+	// for another try on a new connection
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
 	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
 	return nil
@@ -93,7 +95,8 @@ func (r *relay) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// checkAnswer keeps redirects from clients: they name addresses that lie behind the relay.
+// checkAnswer keeps redirects from clients: they name addresses that lie behind
+// the relay.
 func checkAnswer(answer *http.Response) error {
 	if answer.StatusCode/100 == 3 && answer.StatusCode != http.StatusNotModified {
 		return fmt.Errorf("the hub answers %d, a redirect, which the relay does not follow", answer.StatusCode)
@@ -101,8 +104,8 @@ func checkAnswer(answer *http.Response) error {
 	return nil
 }
 
-// checkBearerAnswer also notes that the hub has accepted a token: it answers 2xx
-// to no other.
+// checkBearerAnswer also notes that the hub has accepted a token: it answers
+// 2xx to no other.
 func (r *relay) checkBearerAnswer(answer *http.Response) error {
 	if ctx := answer.Request.Context(); answer.StatusCode/100 == 2 {
 		connlimit.Prove(ctx)
@@ -114,7 +117,8 @@ func (r *relay) checkBearerAnswer(answer *http.Response) error {
 	return checkAnswer(answer)
 }
 
-// checkOwnAnswer also refuses a 401: it is about the relay's credential, and an agent would throw its own away.
+// checkOwnAnswer also refuses a 401: it is about the relay's credential, and an
+// agent would throw its own away.
 func checkOwnAnswer(answer *http.Response) error {
 	if answer.StatusCode == http.StatusUnauthorized {
 		return errors.New("the hub refuses the relay's own credential: renew it")
@@ -122,7 +126,8 @@ func checkOwnAnswer(answer *http.Response) error {
 	return checkAnswer(answer)
 }
 
-// stream is the body of an answer. When its time has come, it ends without an error, like a watch that the hub ends.
+// stream is the body of an answer. When its time has come, it ends without an
+// error, like a watch that the hub ends.
 type stream struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -145,7 +150,8 @@ func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
 	if !errors.Is(req.Context().Err(), context.Canceled) { // the client has not left
 		r.opts.ErrorLog.Printf("relay: %v", err)
 	}
-	newRefusal(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, "the relay has no answer of the hub: its log says why").write(w)
+	newRefusal(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable,
+		"the relay has no answer of the hub: its log says why").write(w)
 }
 
 // refusal is the answer of the relay itself, in the form of the API server's.
@@ -165,12 +171,14 @@ func unauthorized(format string, args ...any) *refusal {
 }
 
 func tooLarge() *refusal {
-	return newRefusal(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the body is larger than %d bytes, the limit of the API server", maxBody)
+	return newRefusal(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+		"the body is larger than %d bytes, the limit of the API server", maxBody)
 }
 
 func tooMany(w http.ResponseWriter) *refusal {
 	w.Header().Set("Retry-After", "5")
-	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the bodies of other requests fill the memory that the relay has for them: try again later")
+	return newRefusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		"the bodies of other requests fill the memory that the relay has for them: try again later")
 }
 
 // write flushes the answer: net/http would else wait for a client that does not

@@ -37,11 +37,16 @@ func readAnswer(t testing.TB, w *environment, conn net.Conn, method string) answ
 func TestOnlyKnownHeadersReachTheHub(t *testing.T) {
 	w := newEnvironment(t, nil)
 	const evil = "system:masters"
-	header := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/json"}, "If-None-Match": {"1"}, "User-Agent": {"agent"},
+	header := http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"},
+		"Content-Type": {"application/json"}, "If-None-Match": {"1"}, "User-Agent": {"agent"},
 		"X-Remote-User": {evil}, "X-Remote-Group": {evil}, "X-Remote-Uid": {evil}, "X-Remote-Extra-Scopes": {evil},
-		"X-Forwarded-For": {evil}, "X-Forwarded-Host": {evil}, "X-Forwarded-Proto": {evil}, "X-Forwarded-Uri": {evil}, "Forwarded": {"for=" + evil}, "X-Real-Ip": {evil},
-		"X-Forwarded-Client-Cert": {evil}, "Ssl-Client-Cert": {evil}, "Cookie": {evil}, "Audit-Id": {evil}, "Sec-Websocket-Protocol": {evil},
-		"Te": {"trailers"}, "Keep-Alive": {evil}, "Proxy-Authorization": {evil}, "Proxy-Connection": {evil}, "Impersonate": {evil}, "Impersonate_user": {evil},
+		"X-Forwarded-For": {evil}, "X-Forwarded-Host": {evil}, "X-Forwarded-Proto": {evil}, "X-Forwarded-Uri": {evil},
+		"Forwarded": {"for=" + evil}, "X-Real-Ip": {evil},
+		"X-Forwarded-Client-Cert": {evil}, "Ssl-Client-Cert": {evil}, "Cookie": {evil}, "Audit-Id": {evil},
+		"Sec-Websocket-Protocol": {evil},
+		"Te":                     {"trailers"}, "Keep-Alive": {evil}, "Proxy-Authorization": {evil},
+		"Proxy-Connection": {evil},
+		"Impersonate":      {evil}, "Impersonate_user": {evil},
 		"Connection": {"Impersonate-User, Impersonate-Group, Authorization, Content-Type"}}
 	known := []string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Authorization"}
 	for name, c := range map[string]struct {
@@ -82,10 +87,13 @@ func TestTargetIsForwardedUnmodifiedOrRefused(t *testing.T) {
 	w := newEnvironment(t, nil)
 	cert := w.ca.issue(t, nil)
 	for target, code := range map[string]int{
-		"/": 200, "/api": 200, "/api/v1/namespaces?limit=1&labelSelector=a%3Db,c": 200, "/api?": 200, "/api?a=1;b=2&c=%zz": 200,
-		"/api/v1/../../secret": 200, "/api/%2e%2e/secret": 200, "/api/..%2fsecret": 200, "/api%2Fv1": 200, "//hub.example/api": 200, "/api//v1/": 200, "/a%00b": 200,
+		"/": 200, "/api": 200, "/api/v1/namespaces?limit=1&labelSelector=a%3Db,c": 200, "/api?": 200,
+		"/api?a=1;b=2&c=%zz":   200,
+		"/api/v1/../../secret": 200, "/api/%2e%2e/secret": 200, "/api/..%2fsecret": 200, "/api%2Fv1": 200,
+		"//hub.example/api": 200, "/api//v1/": 200, "/a%00b": 200,
 		"/apis/rbac/system:open-cluster-management:a": 200,
-		"http://other/api":                            400, "https://user:password@other/api": 400, "other:443": 400, `/a"b`: 400, "/a#b": 400,
+		"http://other/api":                            400, "https://user:password@other/api": 400, "other:443": 400,
+		`/a"b`: 400, "/a#b": 400,
 	} {
 		t.Run(strings.ReplaceAll(target, "/", "|"), func(t *testing.T) {
 			a := w.raw(t, cert, "GET "+target+" HTTP/1.1\r\nHost: relay\r\n\r\n")
@@ -160,7 +168,8 @@ func TestLargeBodies(t *testing.T) {
 		})
 	}
 	t.Run("nothing of a body whose length is too large is read", func(t *testing.T) {
-		w.raw(t, w.ca.issue(t, nil), "POST /api HTTP/1.1\r\nHost: relay\r\nContent-Length: 10485760\r\n\r\n").expect(t, http.StatusRequestEntityTooLarge, "3145728")
+		w.raw(t, w.ca.issue(t, nil), "POST /api HTTP/1.1\r\nHost: relay\r\nContent-Length: 10485760\r\n\r\n").expect(t,
+			http.StatusRequestEntityTooLarge, "3145728")
 	})
 	if len(whole) > 0 {
 		t.Errorf("the hub read a body of %d bytes to its end", <-whole)
@@ -170,7 +179,8 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// With HTTP/2 on both sides, a proxy that streams bodies hangs here within the first 100 requests.
+// With HTTP/2 on both sides, a proxy that streams bodies hangs here within the
+// first 100 requests.
 func TestHubAnswersBeforeItReadsTheBody(t *testing.T) {
 	w := newEnvironment(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusForbidden)
@@ -180,7 +190,8 @@ func TestHubAnswersBeforeItReadsTheBody(t *testing.T) {
 	c := w.client(t, w.ca.issue(t, nil))
 	c.Timeout = time.Minute
 	for i := range 500 {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.relay.URL+"/api", bytes.NewReader(make([]byte, 300+i)))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.relay.URL+"/api",
+			bytes.NewReader(make([]byte, 300+i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,13 +282,15 @@ func TestAnswersOfTheHub(t *testing.T) {
 	for _, c := range []struct {
 		hub, certificate, bearer int
 	}{
-		{200, 200, 200}, {201, 201, 201}, {304, 304, 304}, {403, 403, 403}, {404, 404, 404}, {409, 409, 409}, {429, 429, 429}, {500, 500, 500}, {503, 503, 503},
+		{200, 200, 200}, {201, 201, 201}, {304, 304, 304}, {403, 403, 403}, {404, 404, 404}, {409, 409, 409}, {429, 429, 429},
+		{500, 500, 500}, {503, 503, 503},
 		{301, 502, 502}, {302, 502, 502}, {307, 502, 502}, {308, 502, 502},
 		{401, 502, 401}, // an agent would throw its certificate away
 	} {
 		t.Run(http.StatusText(c.hub), func(t *testing.T) {
 			code.Store(int64(c.hub))
-			for want, a := range map[*int]answered{&c.certificate: w.get(t, w.ca.issue(t, nil), nil), &c.bearer: w.get(t, nil, bearer("a"))} {
+			for want, a := range map[*int]answered{&c.certificate: w.get(t, w.ca.issue(t, nil), nil),
+				&c.bearer: w.get(t, nil, bearer("a"))} {
 				if a.code != *want {
 					t.Errorf("answer %+v instead of %d", a, *want)
 				}
@@ -293,7 +306,8 @@ func TestAnswersOfTheHub(t *testing.T) {
 			w.mu.Unlock()
 		})
 	}
-	if said := w.logged.String(); !strings.Contains(said, "relay's own credential") || !strings.Contains(said, "redirect") {
+	if said := w.logged.String(); !strings.Contains(said, "relay's own credential") ||
+		!strings.Contains(said, "redirect") {
 		t.Errorf("logged %q", said)
 	}
 }

@@ -13,10 +13,13 @@ import (
 	"github.com/workloadid/workloadid/registration/relay"
 )
 
-// For all headers and targets, a request reaches the hub as the agent of its certificate, with its own token, or not at all.
+// For all headers and targets, a request reaches the hub as the agent of its
+// certificate, with its own token, or not at all.
 func FuzzRequest(f *testing.F) {
-	for _, header := range []string{"", "Authorization: Bearer a", "Authorization: Bearer a\r\nAuthorization: Bearer b", "Impersonate-User: admin", "impersonate-group : system:masters",
-		"Connection: Impersonate-User, Authorization", "X-Remote-User: admin", "Upgrade: websocket\r\nConnection: Upgrade", "Transfer-Encoding: chunked", "Host: other"} {
+	for _, header := range []string{"", "Authorization: Bearer a", "Authorization: Bearer a\r\nAuthorization: Bearer b",
+		"Impersonate-User: admin", "impersonate-group : system:masters",
+		"Connection: Impersonate-User, Authorization", "X-Remote-User: admin", "Upgrade: websocket\r\nConnection: Upgrade",
+		"Transfer-Encoding: chunked", "Host: other"} {
 		f.Add("GET", "/api/v1/namespaces?watch=1", header, true)
 		f.Add("POST", "/api/../%2e%2e//a", header, false)
 	}
@@ -32,7 +35,9 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, method, target, header string, cert bool) {
-		request, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: relay\r\n" + header + "\r\n\r\n")))
+		request,
+			err := http.ReadRequest(
+			bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: relay\r\n" + header + "\r\n\r\n")))
 		if err != nil {
 			return
 		}
@@ -57,10 +62,12 @@ func expectIdentity(t *testing.T, got http.Header, cert bool, sent []string) {
 	t.Helper()
 	want := http.Header{"Authorization": sent}
 	if cert {
-		want = http.Header{"Authorization": {"Bearer " + ownToken}, "Impersonate-User": {agentUser}, "Impersonate-Group": {agentGroup, allAgents}}
+		want = http.Header{"Authorization": {"Bearer " + ownToken}, "Impersonate-User": {agentUser},
+			"Impersonate-Group": {agentGroup, allAgents}}
 	}
 	for name, values := range got {
-		allowed := slices.Contains([]string{"Accept", "Accept-Encoding", "Content-Type", "Content-Length", "If-None-Match", "User-Agent"}, name)
+		allowed := slices.Contains([]string{"Accept", "Accept-Encoding", "Content-Type", "Content-Length", "If-None-Match",
+			"User-Agent"}, name)
 		if !allowed && !slices.Equal(values, want[name]) {
 			t.Errorf("the hub got %s: %q", name, values)
 		}

@@ -53,7 +53,8 @@ func (c *stalled) get(from string, streams int, header ...string) error {
 			_ = encoder.WriteField(hpack.HeaderField{Name: fields[k], Value: fields[k+1]}) // a buffer
 		}
 		id := uint32(2*i + 1) //nolint:gosec // small
-		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
+		if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: true,
+			EndHeaders: true}); err != nil {
 			return err
 		}
 	}
@@ -152,9 +153,10 @@ func TestStalledRequestsDelayNoJoinedAgent(t *testing.T) {
 		header http.Header
 		want   int
 	}{
-		"certificate on a new connection": {w.client(t, w.ca.issue(t, nil)), http.Header{testAddress: {"192.0.2.1:1"}}, http.StatusOK},
-		"token on a proven connection":    {addOn, token, http.StatusOK},
-		"token on a new connection":       {w.client(t, nil), from("192.0.2.99:1"), http.StatusTooManyRequests},
+		"certificate on a new connection": {w.client(t, w.ca.issue(t, nil)), http.Header{testAddress: {"192.0.2.1:1"}},
+			http.StatusOK},
+		"token on a proven connection": {addOn, token, http.StatusOK},
+		"token on a new connection":    {w.client(t, nil), from("192.0.2.99:1"), http.StatusTooManyRequests},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code := get(row.client, row.header); code != row.want {
@@ -193,8 +195,8 @@ func TestAcceptedWatchesLeaveRoom(t *testing.T) {
 	}
 }
 
-// A flood of connections without a credential displaces no client that the relay
-// or the hub has accepted.
+// A flood of connections without a credential displaces no client that the
+// relay or the hub has accepted.
 func TestAcceptedConnectionsStay(t *testing.T) {
 	for name, token := range map[string]bool{"certificate": false, "token": true} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +219,8 @@ func TestAcceptedConnectionsStay(t *testing.T) {
 			get := func() {
 				t.Helper()
 				trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}
-				request, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, w.relay.URL+"/api", nil)
+				request, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet,
+					w.relay.URL+"/api", nil)
 				request.Header = header.Clone()
 				answer, err := c.Do(request)
 				if err != nil {

@@ -20,7 +20,8 @@ const (
 	addOnUser   = "system:open-cluster-management:cluster:cluster1:addon:metrics:agent:agent1"
 )
 
-// A body that was announced and does not arrive takes no memory from other agents, and none from its own cluster.
+// A body that was announced and does not arrive takes no memory from other
+// agents, and none from its own cluster.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		announcer, neighbour func(*environment) (*tls.Certificate, http.Header)
@@ -54,7 +55,8 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 
 func agentOf(cluster string) string { return "system:open-cluster-management:" + cluster + ":agent1" }
 
-// from returns the headers of a request with a made-up token. The relay of an environment sees the address.
+// from returns the headers of a request with a made-up token. The relay of an
+// environment sees the address.
 func from(address string) http.Header {
 	h := bearer("made-up")
 	h.Set(testAddress, address)
@@ -66,7 +68,8 @@ func (w *environment) post(t testing.TB, cert *tls.Certificate, header http.Head
 	return w.send(t, cert, http.MethodPost, "/api", strings.NewReader(strings.Repeat("x", size)), header)
 }
 
-// announce sends the headers of a request with a body of 1 MB, and returns when the relay reads it.
+// announce sends the headers of a request with a body of 1 MB, and returns when
+// the relay reads it.
 func (w *environment) announce(t *testing.T, cert *tls.Certificate, header http.Header) {
 	t.Helper()
 	conn := w.dial(t, cert)
@@ -82,7 +85,8 @@ func (w *environment) announce(t *testing.T, cert *tls.Certificate, header http.
 	}
 }
 
-// busyHub is a hub that answers nothing until it is released, so that the relay holds bodies.
+// busyHub is a hub that answers nothing until it is released, so that the relay
+// holds bodies.
 type busyHub struct {
 	t       *testing.T
 	w       *environment
@@ -105,7 +109,8 @@ func (h *busyHub) end() {
 	h.all.Wait()
 }
 
-// send sends a body of 3 MB. It returns the answer of the relay, or nil once the hub has the request.
+// send sends a body of 3 MB. It returns the answer of the relay, or nil once
+// the hub has the request.
 func (h *busyHub) send(t *testing.T, cert *tls.Certificate, header http.Header) *answered {
 	t.Helper()
 	answers := make(chan answered, 1)
@@ -137,17 +142,20 @@ func (h *busyHub) expectRefused(t *testing.T, cert *tls.Certificate, header http
 	}
 }
 
-// A cluster renews its certificate at will, and its add-ons have certificates of their own. All of them share.
+// A cluster renews its certificate at will, and its add-ons have certificates
+// of their own. All of them share.
 func TestClusterSharesItsMemory(t *testing.T) {
 	h := newBusyHub(t)
 	defer h.end()
 	ca := h.w.ca
 	h.hold(t, ca.issue(t, nil), nil)
-	for name, user := range map[string]string{"renewed certificate": agentUser, "another agent": "system:open-cluster-management:cluster1:agent2", "add-on": addOnUser,
+	for name, user := range map[string]string{"renewed certificate": agentUser,
+		"another agent": "system:open-cluster-management:cluster1:agent2", "add-on": addOnUser,
 		"user without agent": agentGroup} {
 		t.Run(name, func(t *testing.T) { h.expectRefused(t, ca.named(t, user, allAgents), nil) })
 	}
-	for name, user := range map[string]string{"name that begins alike": agentOf("cluster10"), "add-on of another cluster": strings.Replace(addOnUser, "cluster1", "cluster2", 1)} {
+	for name, user := range map[string]string{"name that begins alike": agentOf("cluster10"),
+		"add-on of another cluster": strings.Replace(addOnUser, "cluster1", "cluster2", 1)} {
 		t.Run(name, func(t *testing.T) { h.hold(t, ca.named(t, user, allAgents), nil) })
 	}
 	h.hold(t, nil, bearer("a"))
@@ -156,8 +164,9 @@ func TestClusterSharesItsMemory(t *testing.T) {
 // A client without any credential makes up tokens, so they share by address.
 func TestAddressSharesItsMemory(t *testing.T) {
 	for name, c := range map[string]struct{ holder, same, other string }{
-		"IPv4":                     {"192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1"},
-		"IPv6":                     {"[2001:db8::1]:1", "[2001:db8::ffff:1]:1", "[2001:db8:0:1::1]:1"}, // a client has a whole /64
+		"IPv4": {"192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1"},
+		// a client has a whole /64
+		"IPv6":                     {"[2001:db8::1]:1", "[2001:db8::ffff:1]:1", "[2001:db8:0:1::1]:1"},
 		"IPv4 on a socket of IPv6": {"192.0.2.1:1", "[::ffff:192.0.2.1]:2", "[::ffff:192.0.2.2]:1"},
 		"socket of Unix":           {"@", "@", "192.0.2.1:1"},
 	} {
@@ -209,7 +218,8 @@ func (u *unfinished) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A made-up token reaches no hub before its body is complete. All but one of 100 bodies are refused while they arrive.
+// A made-up token reaches no hub before its body is complete. All but one of
+// 100 bodies are refused while they arrive.
 func TestUnknownClientHoldsLittleMemory(t *testing.T) {
 	w := newEnvironment(t, nil)
 	c := w.client(t, nil)
@@ -219,7 +229,8 @@ func TestUnknownClientHoldsLittleMemory(t *testing.T) {
 	content, answers, all := bytes.Repeat([]byte("x"), bodyLimit-10), make(chan int, 100), sync.WaitGroup{}
 	for range cap(answers) {
 		all.Go(func() {
-			request, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.relay.URL+"/api", &unfinished{bytes.NewReader(content), ctx.Done()})
+			request, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.relay.URL+"/api",
+				&unfinished{bytes.NewReader(content), ctx.Done()})
 			request.Header = bearer("made-up")
 			answer, err := c.Do(request)
 			if err == nil {
@@ -250,7 +261,8 @@ func heap() int64 {
 	return int64(stats.HeapInuse) >> 20
 }
 
-// The budget is free again after each answer, also that to a body which is refused.
+// The budget is free again after each answer, also that to a body which is
+// refused.
 func TestBodiesAreCountedOnlyInFlight(t *testing.T) {
 	w := newEnvironment(t, nil)
 	for range 3 { // a cluster or an address holds one
@@ -270,7 +282,8 @@ func (neverEnding) Read(p []byte) (int, error) { return len(p), nil }
 func TestWatchWithABodyIsRefused(t *testing.T) {
 	w := newEnvironment(t, nil)
 	cert := w.ca.issue(t, nil)
-	for name, body := range map[string]io.Reader{"known length": strings.NewReader("x"), "unknown length": io.LimitReader(neverEnding{}, 1)} {
+	for name, body := range map[string]io.Reader{"known length": strings.NewReader("x"),
+		"unknown length": io.LimitReader(neverEnding{}, 1)} {
 		t.Run(name, func(t *testing.T) {
 			w.send(t, cert, http.MethodGet, "/api?watch=1", body, nil).expect(t, http.StatusBadRequest, "no body")
 			if w.got(t) != nil {

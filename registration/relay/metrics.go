@@ -21,9 +21,11 @@ func measure(r prometheus.Registerer, next http.Handler) (http.Handler, error) {
 		return next, nil
 	}
 	requests, err := register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "registration_relay_requests_total",
-		Help: "Requests to the relay, by credential (certificate or token) and by the status of the answer."}, []string{"credential", "code"}))
-	running, runningErr := register(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_relay_requests_in_flight",
-		Help: "Requests to the relay that are not answered yet, watches included."}))
+		Help: "Requests to the relay, by credential (certificate or token) and by the status of the answer."},
+		[]string{"credential", "code"}))
+	running, runningErr := register(r,
+		prometheus.NewGauge(prometheus.GaugeOpts{Name: "registration_relay_requests_in_flight",
+			Help: "Requests to the relay that are not answered yet, watches included."}))
 	if err := errors.Join(err, runningErr, metric.Register(buildinfo.OfModule(), r, "registration", "relay")); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ import (
 
 // Options configures a relay.
 type Options struct {
-	// Hub holds the https address of the hub's API server and the relay's own credential, which may impersonate. Required.
+	// Hub holds the https address of the hub's API server and the relay's own
+	// credential, which may impersonate. Required.
 	Hub *rest.Config
 	// ClientCAs holds the hub's CAs for client certificates, from
 	// --client-ca-file. The API server publishes them in the ConfigMap
@@ -33,13 +34,16 @@ type Options struct {
 	// watches included. Half as many may have accepted tokens. Default:
 	// DefaultMaxRequests.
 	MaxRequests int
-	// Registerer takes the metrics. Several relays in one process share them. Nil drops them.
+	// Registerer takes the metrics. Several relays in one process share them.
+	// Nil drops them.
 	Registerer prometheus.Registerer
-	// ErrorLog receives errors of connections to the hub. Clients do not see them. Default: the standard logger.
+	// ErrorLog receives errors of connections to the hub. Clients do not see
+	// them. Default: the standard logger.
 	ErrorLog *log.Logger
 }
 
-// TLSConfig returns the configuration of the server in front of the handler. The caller adds its Certificates.
+// TLSConfig returns the configuration of the server in front of the handler.
+// The caller adds its Certificates.
 //
 // As at an API server, the handshake requests a certificate, and the handler
 // verifies it. A client with an expired certificate therefore reads a 401 and
@@ -48,8 +52,8 @@ func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
 }
 
-// LimitListener returns a listener that bounds the open connections: of all, and
-// of each remote address, a /64 for IPv6. Beyond a bound it closes another
+// LimitListener returns a listener that bounds the open connections: of all,
+// and of each remote address, a /64 for IPv6. Beyond a bound it closes another
 // connection: first one without a verified certificate or a token that the hub
 // has accepted, then the oldest of the address with the most.
 func LimitListener(listener net.Listener, most, perAddress int) net.Listener {
@@ -62,7 +66,8 @@ type relay struct {
 	hub    *url.URL
 	agents *upstream // with the relay's own credential
 	bearer *upstream // without any
-	// unproven counts requests whose credential is not verified yet, by address.
+	// unproven counts requests whose credential is not verified yet, by
+	// address.
 	unproven *quota.Budget
 }
 
@@ -101,7 +106,8 @@ func hubURL(config *rest.Config) (*url.URL, error) {
 		return nil, errors.New("the relay has no hub: set Hub to the address of its API server and the relay's credential")
 	}
 	if config.Insecure {
-		return nil, errors.New("the hub's certificate has to be verified: unset Insecure and set the certificate authority of Hub")
+		return nil,
+			errors.New("the hub's certificate has to be verified: unset Insecure and set the certificate authority of Hub")
 	}
 	return address.Parse("hub's address", config.Host, 0)
 }
@@ -139,7 +145,8 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// firstBudget returns the budget in which a request starts, and its payer there.
+// firstBudget returns the budget in which a request starts, and its payer
+// there.
 func (r *relay) firstBudget(req *http.Request, admitted bool) (*quota.Budget, string) {
 	if admitted && len(req.TLS.PeerCertificates) > 0 { // admit has verified it
 		connlimit.Prove(req.Context())

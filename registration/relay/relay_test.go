@@ -39,7 +39,8 @@ func TestCertificateIsImpersonated(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 			got := w.got(t)
-			if got.Header.Get("Authorization") != "Bearer "+ownToken || !slices.Equal(got.Header.Values("Impersonate-User"), []string{c.user}) ||
+			if got.Header.Get("Authorization") != "Bearer "+ownToken ||
+				!slices.Equal(got.Header.Values("Impersonate-User"), []string{c.user}) ||
 				!slices.Equal(got.Header.Values("Impersonate-Group"), c.groups) || got.Header.Get("Accept-Encoding") != "" {
 				t.Errorf("the hub got %q", got.Header)
 			}
@@ -62,7 +63,9 @@ func TestBearerGoesThroughUnchanged(t *testing.T) {
 	}
 	t.Run("the relay has a certificate", func(t *testing.T) {
 		var peers atomic.Int64
-		hub := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { peers.Store(int64(len(r.TLS.PeerCertificates))) }))
+		hub := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			peers.Store(int64(len(r.TLS.PeerCertificates)))
+		}))
 		hub.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 		hub.StartTLS()
 		defer hub.Close()
@@ -113,34 +116,48 @@ func TestRefusedCredentials(t *testing.T) {
 		code    int
 		message string
 	}{
-		"neither certificate nor bearer":         {nil, nil, 401, "client certificate"},
-		"basic authentication":                   {nil, http.Header{"Authorization": {"Basic YTpi"}}, 401, "bearer"},
-		"bearer without a token":                 {nil, http.Header{"Authorization": {"Bearer"}}, 401, "bearer"},
-		"two bearers":                            {nil, http.Header{"Authorization": {"Bearer a", "Bearer b"}}, 401, "one bearer"},
-		"certificate of another CA":              {newCA(t).issue(t, nil), nil, 401, "unknown authority"},
-		"certificate that signed itself":         {selfSigned(t), nil, 401, "unknown authority"},
-		"expired certificate":                    {w.ca.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }), nil, 401, "expired"},
-		"certificate that is not valid yet":      {w.ca.issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }), nil, 401, "not yet valid"},
-		"certificate of a server":                {w.ca.issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), nil, 401, "usage"},
-		"expired certificate and a bearer":       {w.ca.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }), bearer("a"), 400, "not both"},
+		"neither certificate nor bearer": {nil, nil, 401, "client certificate"},
+		"basic authentication":           {nil, http.Header{"Authorization": {"Basic YTpi"}}, 401, "bearer"},
+		"bearer without a token":         {nil, http.Header{"Authorization": {"Bearer"}}, 401, "bearer"},
+		"two bearers": {nil, http.Header{"Authorization": {"Bearer a", "Bearer b"}}, 401,
+			"one bearer"},
+		"certificate of another CA":      {newCA(t).issue(t, nil), nil, 401, "unknown authority"},
+		"certificate that signed itself": {selfSigned(t), nil, 401, "unknown authority"},
+		"expired certificate": {w.ca.issue(t, func(c *x509.Certificate) {
+			c.NotAfter = time.Now().Add(-time.Second)
+		}), nil, 401, "expired"},
+		"certificate that is not valid yet": {w.ca.issue(t, func(c *x509.Certificate) {
+			c.NotBefore = time.Now().Add(time.Minute)
+		}), nil, 401, "not yet valid"},
+		"certificate of a server": {w.ca.issue(t, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}), nil, 401, "usage"},
+		"expired certificate and a bearer": {w.ca.issue(t, func(c *x509.Certificate) {
+			c.NotAfter = time.Now().Add(-time.Second)
+		}), bearer("a"), 400, "not both"},
 		"certificate and a bearer":               {agent, bearer("a"), 400, "not both"},
 		"certificate and an empty Authorization": {agent, http.Header{"Authorization": {""}}, 400, "not both"},
 		"certificate and Impersonate-User":       {agent, plus(nil, "Impersonate-User", "admin"), 400, "Impersonate-*"},
-		"certificate and Impersonate-Group":      {agent, plus(nil, "Impersonate-Group", "system:masters"), 400, "Impersonate-*"},
-		"certificate and Impersonate-Uid":        {agent, plus(nil, "Impersonate-Uid", "1"), 400, "Impersonate-*"},
-		"certificate and Impersonate-Extra":      {agent, plus(nil, "Impersonate-Extra-Scopes%2fa", "b"), 400, "Impersonate-*"},
+		"certificate and Impersonate-Group": {agent, plus(nil, "Impersonate-Group", "system:masters"), 400,
+			"Impersonate-*"},
+		"certificate and Impersonate-Uid": {agent, plus(nil, "Impersonate-Uid", "1"), 400, "Impersonate-*"},
+		"certificate and Impersonate-Extra": {agent, plus(nil, "Impersonate-Extra-Scopes%2fa", "b"), 400,
+			"Impersonate-*"},
 		"certificate and impersonate in capitals": {agent, plus(nil, "IMPERSONATE-USER",
 			"admin"), 400, "Impersonate-*"},
-		"bearer and Impersonate-User":         {nil, plus(bearer("a"), "Impersonate-User", "admin"), 400, "Impersonate-*"},
-		"Impersonate-User alone":              {nil, plus(nil, "Impersonate-User", "admin"), 400, "Impersonate-*"},
-		"administrator":                       {w.ca.named(t, "admin", "system:masters"), nil, 403, "admin"},
-		"agent who is an administrator too":   {w.ca.named(t, agentUser, agentGroup, "system:masters"), nil, 403, "system:masters"},
-		"group of agents and another user":    {w.ca.named(t, "system:kube-controller-manager", agentGroup), nil, 403, "system:kube-controller-manager"},
-		"node":                                {w.ca.named(t, "system:node:a", "system:nodes"), nil, 403, "system:node:a"},
-		"name that only contains the prefix":  {w.ca.named(t, "x"+agentUser, agentGroup), nil, 403, "x" + agentUser},
-		"no name":                             {w.ca.named(t, "", agentGroup), nil, 403, `""`},
-		"group with a space at its end":       {w.ca.named(t, agentUser, agentGroup+" "), nil, 403, "cluster1 "},
-		"group with a line break":             {w.ca.named(t, agentUser, agentGroup+"\r\nImpersonate-Group: system:masters"), nil, 403, "cluster1"},
+		"bearer and Impersonate-User": {nil, plus(bearer("a"), "Impersonate-User", "admin"), 400, "Impersonate-*"},
+		"Impersonate-User alone":      {nil, plus(nil, "Impersonate-User", "admin"), 400, "Impersonate-*"},
+		"administrator":               {w.ca.named(t, "admin", "system:masters"), nil, 403, "admin"},
+		"agent who is an administrator too": {w.ca.named(t, agentUser, agentGroup, "system:masters"), nil, 403,
+			"system:masters"},
+		"group of agents and another user": {w.ca.named(t, "system:kube-controller-manager", agentGroup), nil, 403,
+			"system:kube-controller-manager"},
+		"node":                               {w.ca.named(t, "system:node:a", "system:nodes"), nil, 403, "system:node:a"},
+		"name that only contains the prefix": {w.ca.named(t, "x"+agentUser, agentGroup), nil, 403, "x" + agentUser},
+		"no name":                            {w.ca.named(t, "", agentGroup), nil, 403, `""`},
+		"group with a space at its end":      {w.ca.named(t, agentUser, agentGroup+" "), nil, 403, "cluster1 "},
+		"group with a line break": {w.ca.named(t, agentUser, agentGroup+"\r\nImpersonate-Group: system:masters"),
+			nil, 403, "cluster1"},
 		"user with letters that are no ASCII": {w.ca.named(t, agentUser+"ä", agentGroup), nil, 403, "agent1"},
 		"upgrade to a websocket":              {agent, upgrade("websocket"), 400, "exec"},
 		"upgrade to SPDY":                     {agent, upgrade("SPDY/3.1"), 400, "exec"},
@@ -163,7 +180,8 @@ func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade
 
 func selfSigned(t *testing.T) *tls.Certificate {
 	c := newCA(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: agentUser}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: agentUser},
+		NotAfter: time.Now().Add(time.Hour)}
 	return &tls.Certificate{Certificate: [][]byte{c.create(t, template, template, c.key).Raw}, PrivateKey: c.key}
 }
 
@@ -204,11 +222,14 @@ func TestServerThatAsksForNoCertificate(t *testing.T) {
 	})
 }
 
-// A certificate that expires while its connection lives is refused from then on: each request is verified.
+// A certificate that expires while its connection lives is refused from then
+// on: each request is verified.
 func TestCertificateExpiresDuringAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)
-		hub := &rest.Config{Host: "https://hub.example.com", WrapTransport: func(http.RoundTripper) http.RoundTripper { return okTransport{} }}
+		hub := &rest.Config{Host: "https://hub.example.com", WrapTransport: func(http.RoundTripper) http.RoundTripper {
+			return okTransport{}
+		}}
 		handler, err := relay.New(relay.Options{Hub: hub, ClientCAs: ca.pool(), ErrorLog: log.New(io.Discard, "", 0)})
 		if err != nil {
 			t.Fatal(err)
@@ -242,19 +263,24 @@ func TestNewRefuses(t *testing.T) {
 		change  func(*relay.Options)
 		message string
 	}{
-		"no hub":                        {func(o *relay.Options) { o.Hub = nil }, "Hub"},
-		"no client CAs":                 {func(o *relay.Options) { o.ClientCAs = nil }, "ClientCAs"},
-		"hub without TLS":               {func(o *relay.Options) { o.Hub.Host = "http://hub" }, "https"},
-		"hub without scheme":            {func(o *relay.Options) { o.Hub.Host = "hub:6443" }, "https"},
-		"hub with a path":               {func(o *relay.Options) { o.Hub.Host = "https://hub/k8s/c" }, "https"},
-		"hub with a password":           {func(o *relay.Options) { o.Hub.Host = "https://a:secret@hub" }, "https"},
-		"hub that need not be verified": {func(o *relay.Options) { o.Hub.TLSClientConfig = rest.TLSClientConfig{Insecure: true} }, "verified"},
-		"CA that cannot be read":        {func(o *relay.Options) { o.Hub.CAData, o.Hub.CAFile = nil, "missing" }, "transport"},
+		"no hub":              {func(o *relay.Options) { o.Hub = nil }, "Hub"},
+		"no client CAs":       {func(o *relay.Options) { o.ClientCAs = nil }, "ClientCAs"},
+		"hub without TLS":     {func(o *relay.Options) { o.Hub.Host = "http://hub" }, "https"},
+		"hub without scheme":  {func(o *relay.Options) { o.Hub.Host = "hub:6443" }, "https"},
+		"hub with a path":     {func(o *relay.Options) { o.Hub.Host = "https://hub/k8s/c" }, "https"},
+		"hub with a password": {func(o *relay.Options) { o.Hub.Host = "https://a:secret@hub" }, "https"},
+		"hub that need not be verified": {func(o *relay.Options) {
+			o.Hub.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
+		}, "verified"},
+		"CA that cannot be read": {func(o *relay.Options) {
+			o.Hub.CAData, o.Hub.CAFile = nil, "missing"
+		}, "transport"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := w.options()
 			c.change(&o)
-			if _, err := relay.New(o); err == nil || !strings.Contains(err.Error(), c.message) || strings.Contains(err.Error(), "secret") {
+			if _, err := relay.New(o); err == nil || !strings.Contains(err.Error(), c.message) ||
+				strings.Contains(err.Error(), "secret") {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -51,7 +51,8 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// queued is one end of a pipe. Write and Close do not wait for the reader, as on a socket.
+// queued is one end of a pipe. Write and Close do not wait for the reader, as
+// on a socket.
 type queued struct {
 	net.Conn
 	out chan []byte // nil closes
@@ -87,7 +88,8 @@ func (q *queued) Close() error {
 func (q *queued) SetWriteDeadline(time.Time) error     { return nil } // TLS sets one in the past before it closes
 func (q *queued) SetDeadline(deadline time.Time) error { return q.SetReadDeadline(deadline) }
 
-// pipedEnvironment is an environment inside a synctest bubble. Its servers and clients speak HTTP/2 or only HTTP/1.
+// pipedEnvironment is an environment inside a synctest bubble. Its servers and
+// clients speak HTTP/2 or only HTTP/1.
 type pipedEnvironment struct {
 	*environment
 	front *pipes
@@ -135,7 +137,8 @@ func (w *pipedEnvironment) client(t *testing.T, cert *tls.Certificate) *http.Cli
 	return c
 }
 
-// A hub serves a watch for as long as the client asks, also after denial. The relay ends it like a hub does, without an error.
+// A hub serves a watch for as long as the client asks, also after denial. The
+// relay ends it like a hub does, without an error.
 func TestWatchEnds(t *testing.T) {
 	var watches atomic.Int64
 	hub := func(rw http.ResponseWriter, r *http.Request) {
@@ -157,7 +160,8 @@ func TestWatchEnds(t *testing.T) {
 			answer := w.do(t, w.client(t, cert), http.MethodGet, "/api?watch=1&timeoutSeconds=31536000", nil)
 			content, err := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
-			if took, events := time.Since(started), strings.Count(string(content), "event"); err != nil || took != 10*time.Minute || events != 9 {
+			if took, events := time.Since(started), strings.Count(string(content), "event"); err != nil ||
+				took != 10*time.Minute || events != 9 {
 				t.Errorf("%s: the watch ends after %s and %d events with error %v", name, took, events, err)
 			}
 			if synctest.Wait(); watches.Load() != 0 {
@@ -170,7 +174,8 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// A hub that answers nothing holds the client no longer than a watch, and the log says why.
+// A hub that answers nothing holds the client no longer than a watch, and the
+// log says why.
 func TestHubThatHangs(t *testing.T) {
 	hub := func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -191,7 +196,8 @@ func TestHubThatHangs(t *testing.T) {
 	})
 }
 
-// A body that does not arrive is refused in time. The deadline does not shorten a watch on the same connection.
+// A body that does not arrive is refused in time. The deadline does not shorten
+// a watch on the same connection.
 func TestBodyHasADeadline(t *testing.T) {
 	hub := func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -200,7 +206,8 @@ func TestBodyHasADeadline(t *testing.T) {
 	}
 	inBubbles(t, hub, func(t *testing.T, w *pipedEnvironment) {
 		c := w.client(t, w.ca.issue(t, nil))
-		for _, answer := range []*http.Response{w.do(t, c, http.MethodPost, "/api", strings.NewReader("x")), w.do(t, c, http.MethodGet, "/api", nil)} {
+		for _, answer := range []*http.Response{w.do(t, c, http.MethodPost, "/api", strings.NewReader("x")),
+			w.do(t, c, http.MethodGet, "/api", nil)} {
 			if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
 				t.Errorf("answer %d", answer.StatusCode)
 			}
@@ -215,7 +222,8 @@ func TestBodyHasADeadline(t *testing.T) {
 	})
 }
 
-// do sends a request, with a token if it goes on connections without a certificate. The test closes the answer.
+// do sends a request, with a token if it goes on connections without a
+// certificate. The test closes the answer.
 func (w *pipedEnvironment) do(t *testing.T, c *http.Client, method, path string, body io.Reader) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, w.relay.URL+path, body)

@@ -31,8 +31,9 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// addOnEnvironment is a hub and a managed cluster on two API servers, with the shipped RBAC. The hub accepts clusters by csr, and registers add-ons
-// by csr and by token. Agents run the AddOns.
+// addOnEnvironment is a hub and a managed cluster on two API servers, with the
+// shipped RBAC. The hub accepts clusters by csr, and registers add-ons by csr
+// and by token. Agents run the AddOns.
 type addOnEnvironment struct {
 	*regtest.Environment
 	said                                   *regtest.Recorder // by the hub
@@ -58,7 +59,9 @@ func newAddOnEnvironmentWith(t *testing.T, hub *kubetest.Cluster, crd string) *a
 func (w *addOnEnvironment) runClusters(change ...func(*hub.Options)) {
 	w.T.Helper()
 	w.stopClusters = w.RunHub(func(mgr ctrl.Manager) (hub.Options, error) {
-		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), BootstrapUsers: []string{regtest.BootstrapUser}})
+		driver,
+			err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+			BootstrapUsers: []string{regtest.BootstrapUser}})
 		options := hub.Options{Drivers: []registration.HubDriver{driver}, Default: registration.AuthTypeCSR, Recorder: w.said}
 		for _, f := range change {
 			f(&options)
@@ -106,7 +109,9 @@ func (w *addOnEnvironment) joinBy(name string, address *rest.Config) *addOnMembe
 // process is a new process of the agent.
 func (m *addOnMember) process() {
 	m.T.Helper()
-	m.Start(agent.Options{Driver: csr.New(csr.Options{}), Now: func() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())) }})
+	m.Start(agent.Options{Driver: csr.New(csr.Options{}), Now: func() time.Time {
+		return time.Now().Add(time.Duration(m.ahead.Load()))
+	}})
 }
 
 // run is a new process with the AddOns.
@@ -183,7 +188,8 @@ func newToken(t testing.TB, seconds int64) *token.Driver {
 
 var (
 	kubeClientItem = ocm.Registration{Type: ocm.KubeClient}
-	signerItem     = ocm.Registration{Type: ocm.CustomSigner, SignerName: signerName, Subject: ocm.Subject{User: "addon1-client", Groups: []string{"example:addon1"}}}
+	signerItem     = ocm.Registration{Type: ocm.CustomSigner, SignerName: signerName,
+		Subject: ocm.Subject{User: "addon1-client", Groups: []string{"example:addon1"}}}
 )
 
 const (
@@ -191,7 +197,8 @@ const (
 	signerSecret = "-example.com-addon-signer-client-cert"
 )
 
-// signer approves and signs all requests for signerName, as the controller of an add-on does.
+// signer approves and signs all requests for signerName, as the controller of
+// an add-on does.
 type signer struct {
 	ca  *x509.Certificate
 	key *ecdsa.PrivateKey
@@ -202,7 +209,8 @@ func (w *addOnEnvironment) runSigner() *signer {
 	t := w.T
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	regtest.Must(t, err)
-	s := &signer{key: key, ca: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "addon-signer"}, IsCA: true,
+	s := &signer{key: key, ca: &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{CommonName: "addon-signer"}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}}
 	admin, ctx := regtest.NewClient(t, w.Hub.Config()), t.Context()
 	done := make(chan struct{})
@@ -234,15 +242,18 @@ func (s *signer) sign(t *testing.T, admin client.Client, request *certificatesv1
 		t.Error(err)
 		return
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: parsed.Subject, NotBefore: time.Now().Add(-time.Minute),
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: parsed.Subject,
+		NotBefore: time.Now().Add(-time.Minute),
+		NotAfter:  time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, s.ca, parsed.PublicKey, s.key)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	if len(request.Status.Conditions) == 0 {
-		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
 		if err := admin.SubResource("approval").Update(t.Context(), request); err != nil {
 			return // the next turn
 		}
@@ -251,7 +262,8 @@ func (s *signer) sign(t *testing.T, admin client.Client, request *certificatesv1
 	_ = admin.Status().Update(t.Context(), request) // else the next turn
 }
 
-// expectSigned expects a certificate of the signer with the item's subject in the Secret, which has no kubeconfig.
+// expectSigned expects a certificate of the signer with the item's subject in
+// the Secret, which has no kubeconfig.
 func (m *addOnMember) expectSigned(s *signer, addOn string) {
 	m.T.Helper()
 	var secret *corev1.Secret
@@ -265,7 +277,8 @@ func (m *addOnMember) expectSigned(s *signer, addOn string) {
 	block, _ := pem.Decode(secret.Data["tls.crt"])
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	regtest.Must(m.T, err)
-	if err := leaf.CheckSignatureFrom(s.authority(m.T)); err != nil || leaf.Subject.CommonName != "addon1-client" || !slices.Equal(leaf.Subject.Organization, []string{"example:addon1"}) {
+	if err := leaf.CheckSignatureFrom(s.authority(m.T)); err != nil || leaf.Subject.CommonName != "addon1-client" ||
+		!slices.Equal(leaf.Subject.Organization, []string{"example:addon1"}) {
 		m.T.Errorf("subject %q, %v", leaf.Subject, err)
 	}
 }

@@ -28,15 +28,18 @@ const (
 	minExpirationSeconds = 600
 	// minProductionSeconds is the shortest lifetime without a warning.
 	minProductionSeconds = 3600
-	// patience is how long the hub may take to keep a declaration, and to act on it, before the condition says what may be wrong.
+	// patience is how long the hub may take to keep a declaration, and to act
+	// on it, before the condition says what may be wrong.
 	patience = time.Minute
-	// A request that fails is repeated after the first time, then after longer ones, up to the second.
+	// A request that fails is repeated after the first time, then after longer
+	// ones, up to the second.
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
 
-// Reasons of the condition of an add-on's token. The reason of a refused request is "TokenRequest" with the API server's own reason,
-// such as TokenRequestForbidden, or else ReasonRequestFailed.
+// Reasons of the condition of an add-on's token. The reason of a refused
+// request is "TokenRequest" with the API server's own reason, such as
+// TokenRequestForbidden, or else ReasonRequestFailed.
 const (
 	reasonRefreshed              = "AddonTokenRefreshed"
 	reasonNotDeclared            = "TokenDriverNotDeclared"
@@ -50,8 +53,9 @@ const (
 
 // Options configures a Driver.
 type Options struct {
-	// ExpirationSeconds is the requested lifetime, at least 600. The hub may grant less, and refuses more than its cap. Use less
-	// than 3600 only in tests; the condition warns about it. 0 means one year.
+	// ExpirationSeconds is the requested lifetime, at least 600. The hub may
+	// grant less, and refuses more than its cap. Use less than 3600 only in
+	// tests; the condition warns about it. 0 means one year.
 	ExpirationSeconds int64
 	// Registerer takes the metrics. Nil drops them.
 	Registerer prometheus.Registerer
@@ -72,7 +76,8 @@ func New(options Options) (*Driver, error) {
 		d.seconds = defaultExpirationSeconds
 	}
 	if d.seconds < minExpirationSeconds {
-		return nil, fmt.Errorf("token: ExpirationSeconds is %d: use at least %d, or 0 for one year", d.seconds, minExpirationSeconds)
+		return nil, fmt.Errorf("token: ExpirationSeconds is %d: use at least %d, or 0 for one year", d.seconds,
+			minExpirationSeconds)
 	}
 	var err error
 	d.metrics, err = newMetrics(options.Registerer)
@@ -87,11 +92,13 @@ func (d *Driver) Name() string { return registration.AuthTypeToken }
 // grants.
 func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.Step, error) {
 	if in.Addon == "" || in.Item.Type != ocm.KubeClient {
-		return registration.Step{}, fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",
-			d.Name(), in.Item.Type, in.Addon)
+		return registration.Step{},
+			fmt.Errorf("the driver %q registers kubeClient items of add-ons only, not the item %.100q of add-on %.100q: use csr",
+				d.Name(), in.Item.Type, in.Addon)
 	}
 	p := &call{Driver: d, in: in, progress: progressOf(in.State), account: accountOf(in)}
-	// A token that was edited, or is another ServiceAccount's, counts as absent.
+	// A token that was edited, or is another ServiceAccount's, counts as
+	// absent.
 	if have, err := parseToken(string(in.Stored[tokenFile]), p.account); err == nil {
 		p.have, p.step.Credential = have, have.credential()
 		d.metrics.expiry(in.Addon, have)
@@ -112,12 +119,15 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	return p.step, nil
 }
 
-// accountOf returns the ServiceAccount that the hub states in its condition, else the one that was declared, else that of the
-// specification. A hub of Open Cluster Management gives another name than ours. Every other name belongs to another ServiceAccount.
+// accountOf returns the ServiceAccount that the hub states in its condition,
+// else the one that was declared, else that of the specification. A hub of Open
+// Cluster Management gives another name than ours. Every other name belongs to
+// another ServiceAccount.
 func accountOf(in registration.Input) client.ObjectKey {
 	names := registration.AddOnServiceAccounts(in.Cluster, in.Addon)
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: in.Cluster, Name: name} }
-	if ready := meta.FindStatusCondition(in.Conditions, addon.ConditionTokenInfrastructureReady); ready != nil && ready.Status == metav1.ConditionTrue {
+	if ready := meta.FindStatusCondition(in.Conditions, addon.ConditionTokenInfrastructureReady); ready != nil &&
+		ready.Status == metav1.ConditionTrue {
 		for _, name := range names {
 			if _, ok := parseReady(ready.Message, key(name)); ok {
 				return key(name)
@@ -151,26 +161,30 @@ type problem struct {
 	refused         bool // the hub may have revoked the token
 }
 
-// isGood reports whether the ServiceAccount of the stored token exists, as far as the hub says anything about it.
+// isGood reports whether the ServiceAccount of the stored token exists, as far
+// as the hub says anything about it.
 func (p *call) isGood(uid types.UID, problem *problem) bool {
 	return problem != nil && !problem.refused || uid == p.have.uid
 }
 
-// declare tells the hub driver and subject. It repeats that at most once a minute: a hub that does not know the driver drops the value.
+// declare tells the hub driver and subject. It repeats that at most once a
+// minute: a hub that does not know the driver drops the value.
 func (p *call) declare() {
 	if p.declared() {
 		return
 	}
 	if since := p.in.Now.Sub(p.progress.Declared); since < 0 || since >= patience {
 		p.progress.Declared = p.in.Now
-		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: userOf(p.account)}}
+		p.step.Declare = &ocm.Registration{Type: ocm.KubeClient, Driver: registration.AuthTypeToken,
+			Subject: ocm.Subject{User: userOf(p.account)}}
 	}
 	p.lookAt(p.progress.Declared.Add(patience))
 }
 
 func (p *call) declared() bool {
 	s := p.in.Item.Subject
-	return p.in.Item.Driver == registration.AuthTypeToken && s.User == userOf(p.account) && len(s.Groups)+len(s.OrganizationUnits) == 0
+	return p.in.Item.Driver == registration.AuthTypeToken && s.User == userOf(p.account) && len(s.Groups)+
+		len(s.OrganizationUnits) == 0
 }
 
 // lookAt brings the next look forward.
@@ -180,7 +194,8 @@ func (p *call) lookAt(at time.Time) {
 	}
 }
 
-// infrastructure returns the UID of the ServiceAccount that the hub has made, or why there is none.
+// infrastructure returns the UID of the ServiceAccount that the hub has made,
+// or why there is none.
 func (p *call) infrastructure() (types.UID, *problem) {
 	ready := meta.FindStatusCondition(p.in.Conditions, addon.ConditionTokenInfrastructureReady)
 	if ready != nil && ready.Status == metav1.ConditionTrue {
@@ -205,7 +220,8 @@ func (p *call) infrastructure() (types.UID, *problem) {
 }
 
 func (p *call) waiting() *problem {
-	message := fmt.Sprintf("Waiting for the hub to provide ServiceAccount %s and the condition %s.", p.account, addon.ConditionTokenInfrastructureReady)
+	message := fmt.Sprintf("Waiting for the hub to provide ServiceAccount %s and the condition %s.", p.account,
+		addon.ConditionTokenInfrastructureReady)
 	if p.progress.Declared.IsZero() || p.progress.Declared.After(p.in.Now) {
 		p.progress.Declared = p.in.Now
 	}
@@ -236,7 +252,8 @@ func (p *call) condition(status metav1.ConditionStatus, reason, message string) 
 	return &metav1.Condition{Type: p.conditionType(), Status: status, Reason: reason, Message: message}
 }
 
-// conditionType returns the name that the hub reads: a hub of Open Cluster Management knows only its own.
+// conditionType returns the name that the hub reads: a hub of Open Cluster
+// Management knows only its own.
 func (p *call) conditionType() string {
 	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
 		return ocm.ConditionAddOnTokenRefreshed
@@ -280,25 +297,30 @@ func (p *call) request(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// exchange calls the TokenRequest API. It returns a problem where the hub answers, and an error where it does not.
+// exchange calls the TokenRequest API. It returns a problem where the hub
+// answers, and an error where it does not.
 func (p *call) exchange(ctx context.Context, uid types.UID) (*token, *problem, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: p.account.Name}}
-	// The UID is a precondition. Kubernetes before 1.34 ignores it, so the token's own UID counts.
-	request := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &p.seconds}}
+	// The UID is a precondition. Kubernetes before 1.34 ignores it, so the
+	// token's own UID counts.
+	request := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: uid},
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &p.seconds}}
 	if err := p.in.Hub.SubResource("token").Create(ctx, account, request); err != nil {
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || apierrors.IsUnauthorized(err) {
 			return nil, nil, fmt.Errorf("request a token of ServiceAccount %q: %w", p.account, err)
 		}
 		return nil, &problem{reason: reasonOf(err), message: fmt.Sprintf(
-			"The hub refuses a token of %d s for ServiceAccount %s: %.500s", p.seconds, p.account, redact.Text(err.Error()))}, nil
+				"The hub refuses a token of %d s for ServiceAccount %s: %.500s", p.seconds, p.account, redact.Text(err.Error()))},
+			nil
 	}
 	got, err := parseToken(request.Status.Token, p.account)
 	if err == nil && got.uid != uid {
 		err = fmt.Errorf("its UID is %q instead of %q", got.uid, uid)
 	}
 	if err != nil {
-		return nil, &problem{reason: reasonUnusable, message: fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
+		return nil, &problem{reason: reasonUnusable,
+			message: fmt.Sprintf("The hub issued an unusable token for ServiceAccount %s: %v.", p.account, err)}, nil
 	}
 	return got, nil, nil
 }
@@ -306,7 +328,8 @@ func (p *call) exchange(ctx context.Context, uid types.UID) (*token, *problem, e
 // reasonOf returns the reason of a condition for an answer of the API server.
 func reasonOf(err error) string {
 	switch reason := apierrors.ReasonForError(err); reason {
-	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonNotFound, metav1.StatusReasonConflict:
+	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonNotFound,
+		metav1.StatusReasonConflict:
 		return "TokenRequest" + string(reason)
 	default:
 		return reasonRequestFailed

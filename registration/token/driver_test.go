@@ -34,7 +34,8 @@ const user = "system:serviceaccount:cluster1:cluster1-addon1-agent"
 func TestDeclaresWaitsAndRequests(t *testing.T) {
 	w := newEnvironment(t, token.Options{})
 	w.reconcile()
-	if want := (ocm.Registration{Type: ocm.KubeClient, Driver: "token", Subject: ocm.Subject{User: user}}); !reflect.DeepEqual(w.item, want) {
+	if want := (ocm.Registration{Type: ocm.KubeClient, Driver: "token",
+		Subject: ocm.Subject{User: user}}); !reflect.DeepEqual(w.item, want) {
 		t.Errorf("declared %+v", w.item)
 	}
 	w.reconcile()
@@ -45,10 +46,12 @@ func TestDeclaresWaitsAndRequests(t *testing.T) {
 	w.set(ready(account, w.uid))
 	step := w.reconcile()
 	w.expect("True", "AddonTokenRefreshed", "cluster1/cluster1-addon1-agent", "2027-06-01T12:00:00Z")
-	if len(w.requests) != 1 || *w.requests[0].Spec.ExpirationSeconds != 31_536_000 || string(w.requests[0].UID) != "uid-1" || w.requests[0].Spec.Audiences != nil {
+	if len(w.requests) != 1 || *w.requests[0].Spec.ExpirationSeconds != 31_536_000 ||
+		string(w.requests[0].UID) != "uid-1" || w.requests[0].Spec.Audiences != nil {
 		t.Errorf("requests %+v", w.requests)
 	}
-	if step.Credential.User.TokenFile != "token" || string(w.stored["uid"]) != "uid-1" || string(w.stored["expiration"]) != "2027-06-01T12:00:00Z" || len(w.stored) != 3 {
+	if step.Credential.User.TokenFile != "token" || string(w.stored["uid"]) != "uid-1" ||
+		string(w.stored["expiration"]) != "2027-06-01T12:00:00Z" || len(w.stored) != 3 {
 		t.Errorf("stored %v", w.stored)
 	}
 }
@@ -64,7 +67,8 @@ func TestSteadyStateChangesNothing(t *testing.T) {
 	}
 }
 
-// A released hub of Open Cluster Management makes the ServiceAccount <add-on>-agent, whatever the agent declares, and says so.
+// A released hub of Open Cluster Management makes the ServiceAccount
+// <add-on>-agent, whatever the agent declares, and says so.
 func TestTakesTheServiceAccountThatTheHubStates(t *testing.T) {
 	w := newEnvironment(t, token.Options{})
 	w.reconcile()
@@ -96,30 +100,35 @@ func TestReadsTheConditionOfOpenClusterManagement(t *testing.T) {
 		want            string // the agent's condition
 		requests        int
 	}{
-		"ready": {"True", "TokenInfrastructureReady", "ServiceAccount cluster1/addon1-agent (UID: 6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11) is ready",
+		"ready": {"True", "TokenInfrastructureReady",
+			"ServiceAccount cluster1/addon1-agent (UID: 6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11) is ready",
 			"TokenRefreshed=True/AddonTokenRefreshed", 1},
 		"ready, without a UID": {"True", "TokenInfrastructureReady", "ServiceAccount cluster1/addon1-agent (UID: ) is ready",
 			"AddonTokenRefreshed=False/TokenInfrastructureNotReady", 0},
-		"not applied": {"False", "TokenInfrastructureApplyFailed", "Failed to apply token infrastructure: \"cluster-manager/hub/addon-manager/token-role.yaml\" (string): forbidden",
+		"not applied": {"False", "TokenInfrastructureApplyFailed",
+			"Failed to apply token infrastructure: \"cluster-manager/hub/addon-manager/token-role.yaml\" (string): forbidden",
 			"AddonTokenRefreshed=False/TokenInfrastructureNotReady", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t, token.Options{})
 			w.uid = "6f1c8f0e-5a53-4c0b-9a39-0d0f6b6a2f11"
 			w.reconcile()
-			w.set(metav1.Condition{Type: "TokenInfrastructureReady", Status: row.status, Reason: row.reason, Message: row.message})
+			w.set(metav1.Condition{Type: "TokenInfrastructureReady", Status: row.status, Reason: row.reason,
+				Message: row.message})
 			c := w.reconcile().Condition
 			if got := fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason); got != row.want || len(w.requests) != row.requests {
 				t.Errorf("%s, %d requests", got, len(w.requests))
 			}
-			if row.requests == 0 && !strings.Contains(c.Message, row.message) && !strings.Contains(c.Message, fmt.Sprintf("%q", row.message)) {
+			if row.requests == 0 && !strings.Contains(c.Message, row.message) &&
+				!strings.Contains(c.Message, fmt.Sprintf("%q", row.message)) {
 				t.Errorf("message %q", c.Message)
 			}
 		})
 	}
 }
 
-// The add-on c1-x of the cluster c1 never takes c1-x-agent, the ServiceAccount of the add-on x.
+// The add-on c1-x of the cluster c1 never takes c1-x-agent, the ServiceAccount
+// of the add-on x.
 func TestTakesNoOtherServiceAccount(t *testing.T) {
 	for name, row := range map[string]struct{ cluster, addOn, states, want string }{
 		"another add-on's":           {"c1", "c1-x", "c1-x-agent", "c1-c1-x-agent"},
@@ -132,7 +141,8 @@ func TestTakesNoOtherServiceAccount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, err := token.New(token.Options{})
 			regtest.Must(t, err)
-			in := registration.Input{Now: time.Now(), Cluster: row.cluster, Addon: row.addOn, Item: ocm.Registration{Type: ocm.KubeClient}, Hub: fake.NewClientBuilder().Build()}
+			in := registration.Input{Now: time.Now(), Cluster: row.cluster, Addon: row.addOn,
+				Item: ocm.Registration{Type: ocm.KubeClient}, Hub: fake.NewClientBuilder().Build()}
 			if row.states != "" {
 				in.Conditions = []metav1.Condition{ready(client.ObjectKey{Namespace: row.cluster, Name: row.states}, "uid-1")}
 			}
@@ -155,7 +165,8 @@ func TestRefusesItemsOfOtherDrivers(t *testing.T) {
 			w := provided(t, token.Options{})
 			in := w.input()
 			change(&in)
-			if step, err := w.driver.Next(t.Context(), in); err == nil || !reflect.DeepEqual(step, registration.Step{}) || len(w.requests) > 0 {
+			if step, err := w.driver.Next(t.Context(), in); err == nil || !reflect.DeepEqual(step, registration.Step{}) ||
+				len(w.requests) > 0 {
 				t.Errorf("step %+v, %v", step, err)
 			}
 		})
@@ -166,7 +177,8 @@ func TestExpirationSeconds(t *testing.T) {
 	for _, tc := range []struct {
 		seconds, asked int64
 		warns          bool
-	}{{0, 31_536_000, false}, {600, 600, true}, {3599, 3599, true}, {3600, 3600, false}, {31_536_000_0, 31_536_000_0, false}} {
+	}{{0, 31_536_000, false}, {600, 600, true}, {3599, 3599, true}, {3600, 3600, false},
+		{31_536_000_0, 31_536_000_0, false}} {
 		t.Run(fmt.Sprint(tc.seconds), func(t *testing.T) {
 			w := provided(t, token.Options{ExpirationSeconds: tc.seconds})
 			w.reconcile()
@@ -187,7 +199,8 @@ func TestExpirationSeconds(t *testing.T) {
 	}
 }
 
-// The timers are exact for the shortest token, and each token's jitter is its own.
+// The timers are exact for the shortest token, and each token's jitter is its
+// own.
 func TestRefreshesAt80Percent(t *testing.T) {
 	w := provided(t, token.Options{ExpirationSeconds: 600})
 	seen := map[time.Duration]bool{}
@@ -207,10 +220,13 @@ func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
 	for name, change := range map[string]func(*environment){
 		"the ServiceAccount was recreated": func(w *environment) { w.uid = "uid-2"; w.set(ready(account, "uid-2")) },
 		"the Secret was deleted":           func(w *environment) { w.stored, w.state = nil, nil },
-		"another driver made the Secret":   func(w *environment) { w.stored, w.state = map[string][]byte{"cluster-name": []byte("cluster1")}, nil },
-		"the token was edited":             func(w *environment) { w.stored["token"] = []byte("edited") },
+		"another driver made the Secret": func(w *environment) {
+			w.stored, w.state = map[string][]byte{"cluster-name": []byte("cluster1")}, nil
+		},
+		"the token was edited": func(w *environment) { w.stored["token"] = []byte("edited") },
 		"the token of another add-on": func(w *environment) {
-			w.stored["token"] = []byte(jwt("system:serviceaccount:cluster1:cluster1-addon2-agent", "uid-1", begin, begin.Add(time.Hour)))
+			w.stored["token"] = []byte(jwt("system:serviceaccount:cluster1:cluster1-addon2-agent", "uid-1", begin,
+				begin.Add(time.Hour)))
 		},
 		"the notes were edited, and time passed": func(w *environment) {
 			w.state = map[string][]byte{"progress": []byte("edited")}
@@ -241,7 +257,8 @@ func TestRefreshesWhenTheTokenIsUnusable(t *testing.T) {
 	})
 }
 
-// Tokens do not run out while the clock is less wrong than the margin, and nothing makes the agent ask in a loop.
+// Tokens do not run out while the clock is less wrong than the margin, and
+// nothing makes the agent ask in a loop.
 func TestWrongClock(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ahead, later time.Duration // at first, and after half an hour
@@ -357,7 +374,8 @@ func TestNewUIDEndsTheBackOff(t *testing.T) {
 
 func TestUnreachableHubIsAnError(t *testing.T) {
 	w := provided(t, token.Options{})
-	for name, answer := range map[string]error{"no route": errors.New("no route"), "401": apierrors.NewUnauthorized("who")} {
+	for name, answer := range map[string]error{"no route": errors.New("no route"),
+		"401": apierrors.NewUnauthorized("who")} {
 		t.Run(name, func(t *testing.T) {
 			w.answer = func() error { return answer }
 			if _, err := w.driver.Next(t.Context(), w.input()); !errors.Is(err, answer) {
@@ -391,7 +409,8 @@ func TestUnusableAnswerIsNotStored(t *testing.T) {
 	}
 }
 
-// A hub that does not know the driver drops the value, and never provides anything.
+// A hub that does not know the driver drops the value, and never provides
+// anything.
 func TestOlderHub(t *testing.T) {
 	t.Run("drops the driver", func(t *testing.T) {
 		w := newEnvironment(t, token.Options{})
@@ -417,7 +436,8 @@ func TestOlderHub(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) {
 		w := newEnvironment(t, token.Options{})
 		w.reconcile()
-		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject", Message: "not yours"})
+		w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: "InvalidSubject",
+			Message: "not yours"})
 		w.reconcile()
 		w.expect("False", "TokenInfrastructureNotReady", "InvalidSubject", "not yours")
 	})
@@ -431,11 +451,13 @@ func TestOlderHub(t *testing.T) {
 	})
 }
 
-// The hub has revoked the token, as of a denied cluster. Without a word of the hub the token counts as good.
+// The hub has revoked the token, as of a denied cluster. Without a word of the
+// hub the token counts as good.
 func TestRevokedToken(t *testing.T) {
 	w := provided(t, token.Options{})
 	w.reconcile()
-	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False", Reason: ocm.ReasonClusterNotAccepted, Message: "denied"})
+	w.set(metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: "False",
+		Reason: ocm.ReasonClusterNotAccepted, Message: "denied"})
 	w.reconcile()
 	w.expect("False", "TokenInfrastructureNotReady", ocm.ReasonClusterNotAccepted, "The stored token expires at")
 	meta.RemoveStatusCondition(&w.conditions, addon.ConditionTokenInfrastructureReady)
@@ -446,7 +468,8 @@ func TestRevokedToken(t *testing.T) {
 	}
 }
 
-// Another controller resets the item while the token is good: the condition stays True, which keeps the hub from tearing down.
+// Another controller resets the item while the token is good: the condition
+// stays True, which keeps the hub from tearing down.
 func TestResetItemIsDeclaredAgain(t *testing.T) {
 	w := newEnvironment(t, token.Options{})
 	w.reconcile()

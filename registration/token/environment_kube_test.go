@@ -33,8 +33,9 @@ func TestMain(m *testing.M) {
 	os.Exit(kubetest.Main(m).Run())
 }
 
-// kube is a hub, which all tests of the binary share. Its controllers run with the rights of the manifests, in one process and as one user.
-// It has no agents: a testAgent takes their part.
+// kube is a hub, which all tests of the binary share. Its controllers run with
+// the rights of the manifests, in one process and as one user. It has no
+// agents: a testAgent takes their part.
 type kube struct {
 	*regtest.Environment
 	config  *rest.Config // of the controllers
@@ -70,7 +71,8 @@ func (stub) Revoke(context.Context, string, string) error                       
 func (k *kube) runHub(workers int, configure ...func(*token.HubOptions)) {
 	k.T.Helper()
 	k.stopHub = k.RunControllers(func(mgr ctrl.Manager) error {
-		clusters, err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: []registration.HubDriver{stub{}}, Default: "stub"})
+		clusters,
+			err := hub.New(hub.Options{Client: mgr.GetClient(), Drivers: []registration.HubDriver{stub{}}, Default: "stub"})
 		if err != nil {
 			return err
 		}
@@ -92,7 +94,8 @@ func (k *kube) accept(name string) {
 	regtest.Must(k.T, k.Admin.Create(k.T.Context(), managedCluster(name, true)))
 	regtest.Eventually(k.T, "the cluster has its RBAC", func() bool {
 		binding := &rbacv1.RoleBinding{}
-		return k.Admin.Get(k.T.Context(), client.ObjectKey{Namespace: name, Name: registration.ClusterRoleName(name) + ":registration"}, binding) == nil
+		return k.Admin.Get(k.T.Context(),
+			client.ObjectKey{Namespace: name, Name: registration.ClusterRoleName(name) + ":registration"}, binding) == nil
 	})
 }
 
@@ -124,11 +127,14 @@ func (k *kube) join(cluster, name string, options token.Options) *testAgent {
 // clientOf returns the client of a cluster's agent.
 func (k *kube) clientOf(cluster string) client.Client {
 	k.T.Helper()
-	config, _, err := k.Hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster), ocm.ManagedClustersGroup)
+	config, _, err := k.Hub.Cluster.User(registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster),
+		ocm.ManagedClustersGroup)
 	regtest.Must(k.T, err)
 	config.QPS = -1
-	k.Hub.Await(k.T, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: cluster, Verb: "patch", Group: addon.GroupVersion.Group, Resource: "managedclusteraddons", Subresource: "status"}})
+	k.Hub.Await(k.T, authorizationv1.SubjectAccessReviewSpec{User: "agent",
+		Groups: []string{registration.ClusterGroup(cluster)},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: cluster, Verb: "patch",
+			Group: addon.GroupVersion.Group, Resource: "managedclusteraddons", Subresource: "status"}})
 	return regtest.NewClient(k.T, config)
 }
 
@@ -144,8 +150,9 @@ func (a *testAgent) reconcile() {
 	a.T.Helper()
 	o := a.get()
 	status := addon.StatusOf(o)
-	step, err := a.driver.Next(a.T.Context(), registration.Input{Now: time.Now().Add(a.ahead), Cluster: a.cluster, Agent: "agent1", Addon: a.addOn,
-		Item: status.Items[0], Stored: a.stored, State: a.state, Hub: a.own, Conditions: status.Conditions})
+	step, err := a.driver.Next(a.T.Context(),
+		registration.Input{Now: time.Now().Add(a.ahead), Cluster: a.cluster, Agent: "agent1", Addon: a.addOn,
+			Item: status.Items[0], Stored: a.stored, State: a.state, Hub: a.own, Conditions: status.Conditions})
 	regtest.Must(a.T, err)
 	a.state, a.last = step.State, step
 	if step.Credential != nil {
@@ -194,7 +201,8 @@ func infrastructure(cluster, name string) []string {
 		"ServiceAccount " + cluster + "/" + cluster + "-" + name + "-agent"}
 }
 
-// left returns what exists in the namespace of a cluster beside what each cluster has.
+// left returns what exists in the namespace of a cluster beside what each
+// cluster has.
 func (k *kube) left(cluster string) []string {
 	k.T.Helper()
 	return slices.DeleteFunc(there(k.T, k.Admin, cluster), func(s string) bool {

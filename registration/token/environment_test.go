@@ -24,14 +24,17 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// jwt returns a token as the API server issues it, without a signature that anything here would verify.
+// jwt returns a token as the API server issues it, without a signature that
+// anything here would verify.
 func jwt(sub, uid string, issued, expires time.Time) string {
-	payload := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":%q}}}`, sub, issued.Unix(), expires.Unix(), uid)
+	payload := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d,"kubernetes.io":{"serviceaccount":{"uid":%q}}}`, sub,
+		issued.Unix(), expires.Unix(), uid)
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 }
 
 func ready(account client.ObjectKey, uid string) metav1.Condition {
-	return metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionTrue, Reason: "TokenInfrastructureReady",
+	return metav1.Condition{Type: addon.ConditionTokenInfrastructureReady, Status: metav1.ConditionTrue,
+		Reason:  "TokenInfrastructureReady",
 		Message: fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)}
 }
 
@@ -76,7 +79,8 @@ func (w *environment) set(c metav1.Condition) { meta.SetStatusCondition(&w.condi
 
 func (w *environment) hub() client.Client {
 	return interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
-		SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, body client.Object, _ ...client.SubResourceCreateOption) error {
+		SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, body client.Object,
+			_ ...client.SubResourceCreateOption) error {
 			request, ok := body.(*authenticationv1.TokenRequest)
 			if !ok || sub != "token" {
 				w.t.Errorf("request %s %T", sub, body)
@@ -93,7 +97,8 @@ func (w *environment) hub() client.Client {
 				request.Status.Token = w.issue(seconds)
 				return nil
 			}
-			request.Status.Token = jwt("system:serviceaccount:"+o.GetNamespace()+":"+o.GetName(), w.uid, w.now, w.now.Add(time.Duration(seconds)*time.Second))
+			request.Status.Token = jwt("system:serviceaccount:"+o.GetNamespace()+":"+o.GetName(), w.uid, w.now,
+				w.now.Add(time.Duration(seconds)*time.Second))
 			return nil
 		}})
 }
@@ -152,7 +157,9 @@ func (w *environment) condition(name string) metav1.Condition {
 func (w *environment) expect(status metav1.ConditionStatus, reason string, parts ...string) {
 	w.t.Helper()
 	c := w.condition("AddonTokenRefreshed")
-	if c.Status != status || c.Reason != reason || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(c.Message, p) }) {
+	if c.Status != status || c.Reason != reason || slices.ContainsFunc(parts, func(p string) bool {
+		return !strings.Contains(c.Message, p)
+	}) {
 		w.t.Errorf("condition %s/%s %q, want %s/%s with %q", c.Status, c.Reason, c.Message, status, reason, parts)
 	}
 }

@@ -12,8 +12,10 @@ var fuzzed = client.ObjectKey{Namespace: "cluster1", Name: "cluster1-addon1-agen
 // A message that names a UID is exactly the one that the hub writes for it.
 func FuzzParseReady(f *testing.F) {
 	for _, message := range []string{
-		readyMessage(fuzzed, "b3f5"), readyMessage(fuzzed, ""), readyMessage(client.ObjectKey{Namespace: "cluster1", Name: "a"}, "b3f5"),
-		"ServiceAccount cluster1/cluster1-addon1-agent (UID: ) is ready", "ServiceAccount cluster1/cluster1-addon1-agent (UID: a) is ready) is ready",
+		readyMessage(fuzzed, "b3f5"), readyMessage(fuzzed, ""),
+		readyMessage(client.ObjectKey{Namespace: "cluster1", Name: "a"}, "b3f5"),
+		"ServiceAccount cluster1/cluster1-addon1-agent (UID: ) is ready",
+		"ServiceAccount cluster1/cluster1-addon1-agent (UID: a) is ready) is ready",
 		readyMessage(fuzzed, "b3f5") + "\n", "",
 	} {
 		f.Add(message)
@@ -28,7 +30,8 @@ func FuzzParseReady(f *testing.F) {
 
 func TestParseReady(t *testing.T) {
 	const uid = "0f3e7c1a-22b8-4d37-9a55-6f2f6e0c1a77"
-	if got, ok := parseReady("ServiceAccount cluster1/cluster1-addon1-agent (UID: "+uid+") is ready", fuzzed); !ok || got != uid {
+	if got, ok := parseReady("ServiceAccount cluster1/cluster1-addon1-agent (UID: "+uid+") is ready", fuzzed); !ok ||
+		got != uid {
 		t.Errorf("%q, %t", got, ok)
 	}
 	for name, message := range map[string]string{
@@ -47,9 +50,11 @@ func TestParseReady(t *testing.T) {
 	}
 }
 
-// A token that is taken has all that a refresh needs, and a refresh is never due within the least interval after its receipt.
+// A token that is taken has all that a refresh needs, and a refresh is never
+// due within the least interval after its receipt.
 func FuzzParseToken(f *testing.F) {
-	f.Add("e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6Y2x1c3RlcjE6Y2x1c3RlcjEtYWRkb24xLWFnZW50IiwiaWF0IjoxLCJleHAiOjIsImt1YmVybmV0ZXMuaW8iOnsic2VydmljZWFjY291bnQiOnsidWlkIjoidSJ9fX0.c2ln")
+	f.Add(
+		"e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6Y2x1c3RlcjE6Y2x1c3RlcjEtYWRkb24xLWFnZW50IiwiaWF0IjoxLCJleHAiOjIsImt1YmVybmV0ZXMuaW8iOnsic2VydmljZWFjY291bnQiOnsidWlkIjoidSJ9fX0.c2ln")
 	f.Add("a.b.c")
 	now := time.Unix(1_800_000_000, 0)
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -57,14 +62,16 @@ func FuzzParseToken(f *testing.F) {
 		if (got == nil) == (err == nil) {
 			t.Fatalf("token %v with error %v", got, err)
 		}
-		if got != nil && (got.uid == "" || !got.expiry.After(got.issued) || got.renewAt(now, now).Before(now.Add(leastInterval))) {
+		if got != nil && (got.uid == "" || !got.expiry.After(got.issued) ||
+			got.renewAt(now, now).Before(now.Add(leastInterval))) {
 			t.Errorf("token %+v is due at %s", got, got.renewAt(now, now))
 		}
 	})
 }
 
 func FuzzProgress(f *testing.F) {
-	f.Add([]byte(`{"received":"2026-06-01T12:00:00Z","failure":{"goal":"u/600","retry":"2026-06-01T12:00:00Z","seconds":9}}`))
+	f.Add(
+		[]byte(`{"received":"2026-06-01T12:00:00Z","failure":{"goal":"u/600","retry":"2026-06-01T12:00:00Z","seconds":9}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		first := progressOf(map[string][]byte{progressState: content})
 		if again := progressOf(first.state()).state(); string(again[progressState]) != string(first.state()[progressState]) {

@@ -32,7 +32,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of the condition TokenInfrastructureReady, in addition to those of package ocm. All have the status False.
+// Reasons of the condition TokenInfrastructureReady, in addition to those of
+// package ocm. All have the status False.
 const (
 	reasonInvalidName    = "InvalidName"
 	reasonSeveralItems   = "SeveralKubeClientItems"
@@ -40,33 +41,41 @@ const (
 	reasonTaken          = "ObjectTaken"
 )
 
-// refusedRetry is how often a refusal is checked again whose cause the hub does not watch, such as another owner's object.
+// refusedRetry is how often a refusal is checked again whose cause the hub does
+// not watch, such as another owner's object.
 const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.
 type HubOptions struct {
-	// Client reads and writes the hub. Its reads may come from a cache, such as that of hub.CacheOptions, and its scheme needs
-	// ocm.AddToScheme and addon.AddToScheme. Required.
+	// Client reads and writes the hub. Its reads may come from a cache, such as
+	// that of hub.CacheOptions, and its scheme needs ocm.AddToScheme and
+	// addon.AddToScheme. Required.
 	Client client.Client
-	// Reader reads add-ons, and what the hub changes, past the cache of Client. Use the manager's API reader. Required.
+	// Reader reads add-ons, and what the hub changes, past the cache of Client.
+	// Use the manager's API reader. Required.
 	Reader client.Reader
 	// Events records refusals and changes. Nil records nothing.
 	Events events.EventRecorder
-	// RemoveOnly makes the hub create and repair nothing. It still revokes the tokens of denied clusters, and of add-ons that left
-	// the driver or are gone. Set it on a hub that no longer offers the driver, or no longer serves the API of add-ons.
+	// RemoveOnly makes the hub create and repair nothing. It still revokes the
+	// tokens of denied clusters, and of add-ons that left the driver or are
+	// gone. Set it on a hub that no longer offers the driver, or no longer
+	// serves the API of add-ons.
 	RemoveOnly bool
 }
 
-// Hub is the hub's half. It creates a ServiceAccount for each add-on that declares the driver token, and lets the cluster request its
-// tokens. It is a reconcile.Reconciler of ManagedClusterAddOns. It replaces Open Cluster Management's controller for add-on tokens:
-// do not run both on one hub. It is safe for concurrent use.
+// Hub is the hub's half. It creates a ServiceAccount for each add-on that
+// declares the driver token, and lets the cluster request its tokens. It is a
+// reconcile.Reconciler of ManagedClusterAddOns. It replaces Open Cluster
+// Management's controller for add-on tokens: do not run both on one hub. It is
+// safe for concurrent use.
 type Hub struct {
 	options HubOptions
 	api     addon.API
 	served  bool
 }
 
-// NewHub returns the hub's half. It asks the hub which version of the add-on API it serves. Only RemoveOnly works without one.
+// NewHub returns the hub's half. It asks the hub which version of the add-on
+// API it serves. Only RemoveOnly works without one.
 func NewHub(options HubOptions) (*Hub, error) {
 	if options.Client == nil || options.Reader == nil {
 		return nil, errors.New("token: HubOptions.Client or Reader is missing: use the manager's client and API reader")
@@ -81,7 +90,8 @@ func NewHub(options HubOptions) (*Hub, error) {
 	return h, err
 }
 
-// SetupWithManager adds the hub's half to a manager. It reconciles up to workers add-ons at a time.
+// SetupWithManager adds the hub's half to a manager. It reconciles up to
+// workers add-ons at a time.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: a hub needs at least one", workers)
@@ -92,7 +102,8 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&corev1.ServiceAccount{}, toAddOn).
 		Watches(&rbacv1.Role{}, toAddOn).
 		Watches(&rbacv1.RoleBinding{}, toAddOn).
-		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
+		Watches(&ocm.ManagedCluster{}, handler.EnqueueRequestsFromMapFunc(h.addOnsOf),
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: acceptanceChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName})
 	if h.served {
 		b = b.Watches(h.api.New(), toAddOn, builder.OnlyMetadata) // agents write the rest, which is read past the cache
@@ -111,7 +122,8 @@ func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// addOnsOf returns the add-ons of a cluster, also those that are gone and left something behind.
+// addOnsOf returns the add-ons of a cluster, also those that are gone and left
+// something behind.
 func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}}
 	if kind, err := h.options.Client.GroupVersionKindFor(h.api.NewList()); h.served && err == nil {
@@ -139,7 +151,8 @@ func acceptanceChanged(e event.UpdateEvent) bool {
 	return !ok1 || !ok2 || accepts(before) != accepts(now)
 }
 
-// accepts reports whether the cluster may have tokens. One that is being deleted is revoked like one that is denied.
+// accepts reports whether the cluster may have tokens. One that is being
+// deleted is revoked like one that is denied.
 func accepts(c *ocm.ManagedCluster) bool {
 	return registration.StateOf(c, nil, registration.Claim{}).Accepts
 }
@@ -159,7 +172,8 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	}
 	condition, err := h.settle(ctx, addOn, addon.StatusOf(addOn))
 	if apierrors.IsForbidden(err) {
-		err = refusal.New(ocm.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: %s", redact.Text(err.Error())).
+		err = refusal.New(ocm.ReasonForbidden, "the hub's controller lacks a right, apply its manifest again: %s",
+			redact.Text(err.Error())).
 			After(refusedRetry)
 	}
 	var result reconcile.Result
@@ -173,8 +187,8 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	return result, client.IgnoreNotFound(h.report(ctx, addOn, condition))
 }
 
-// sweep removes what is left of an add-on that is gone, or that is in deletion while its cluster is denied. A finalizer may keep one in
-// deletion for long.
+// sweep removes what is left of an add-on that is gone, or that is in deletion
+// while its cluster is denied. A finalizer may keep one in deletion for long.
 func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
 	if err != nil {
@@ -188,8 +202,8 @@ func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 	return h.remove(ctx, addOn)
 }
 
-// isGone reports whether an add-on does not exist. It reads past the cache, which may lag behind. Add-ons whose API the hub does not serve
-// may exist.
+// isGone reports whether an add-on does not exist. It reads past the cache,
+// which may lag behind. Add-ons whose API the hub does not serve may exist.
 func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
 	if !h.served {
 		return false, nil
@@ -201,7 +215,8 @@ func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
 	return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 }
 
-// settle makes or removes what an add-on needs. It returns the condition that should be, nil for none.
+// settle makes or removes what an add-on needs. It returns the condition that
+// should be, nil for none.
 func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Status) (*metav1.Condition, error) {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
 	if err != nil {
@@ -212,10 +227,13 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 		if removeErr := h.remove(ctx, addOn); removeErr != nil || (item == nil && err == nil) {
 			return nil, removeErr
 		}
-		return nil, refusal.New(ocm.ReasonClusterNotAccepted, "the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(), advice.Accept(addOn.GetNamespace()))
+		return nil, refusal.New(ocm.ReasonClusterNotAccepted,
+			"the hub has not accepted the cluster %q, or the cluster is being deleted: run %s", addOn.GetNamespace(),
+			advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
-		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady), nil //nolint:nilerr // the refusal is the driver's
+		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady),
+			nil //nolint:nilerr // the refusal is the driver's
 	}
 	if err != nil {
 		return nil, err
@@ -233,7 +251,8 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 	return h.provide(ctx, addOn, account)
 }
 
-// isAccepted goes by the administrator's decision. A hub that fails to carry it out must not end the tokens of a running add-on.
+// isAccepted goes by the administrator's decision. A hub that fails to carry it
+// out must not end the tokens of a running add-on.
 func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
 	c := &ocm.ManagedCluster{}
 	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, c); client.IgnoreNotFound(err) != nil {
@@ -242,7 +261,8 @@ func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
 	return accepts(c), nil
 }
 
-// tokenItem returns the item that declares the driver token, nil if there is none.
+// tokenItem returns the item that declares the driver token, nil if there is
+// none.
 func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 	kubeClients := 0
 	for i := range items {
@@ -254,19 +274,23 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 		}
 	}
 	if found != nil && kubeClients > 1 {
-		return nil, refusal.New(reasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one", kubeClients)
+		return nil, refusal.New(reasonSeveralItems, "the add-on has %d kubeClient items, which share one Secret: keep one",
+			kubeClients)
 	}
 	return found, nil
 }
 
-// declaredAccount returns the name of the ServiceAccount that the agent declared. The agent may write anything into the status.
+// declaredAccount returns the name of the ServiceAccount that the agent
+// declared. The agent may write anything into the status.
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
 	if err := checkNames(cluster, name); err != nil {
 		return "", refusal.New(reasonInvalidName, "%v", err)
 	}
 	if len(subject.Groups)+len(subject.OrganizationUnits) > 0 {
-		return "", refusal.New(reasonInvalidSubject, "the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone", subject.Groups)
+		return "", refusal.New(reasonInvalidSubject,
+			"the subject of a token has a user and no groups, not %.300q: the agent has to declare the user alone",
+			subject.Groups)
 	}
 	names := registration.AddOnServiceAccounts(cluster, name)
 	for _, account := range names {
@@ -274,12 +298,15 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 			return account, nil
 		}
 	}
-	return "", refusal.New(reasonInvalidSubject, "the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
-		"An add-on whose name begins with the cluster's name and a hyphen cannot have the name of Open Cluster Management", subject.User, names, cluster)
+	return "", refusal.New(reasonInvalidSubject,
+		"the subject %.300q is not a ServiceAccount of this add-on: the agent has to declare one of %q in namespace %q. "+
+			"An add-on whose name begins with the cluster's name and a hyphen cannot have the name of Open Cluster Management",
+		subject.User, names, cluster)
 }
 
-// inUse reports whether an agent may still need its tokens. One that fails to refresh its token holds the old one until it has the
-// credential of another driver. It withdraws its condition then.
+// inUse reports whether an agent may still need its tokens. One that fails to
+// refresh its token holds the old one until it has the credential of another
+// driver. It withdraws its condition then.
 func inUse(conditions []metav1.Condition) bool {
 	for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {
 		c := meta.FindStatusCondition(conditions, condition)
@@ -317,7 +344,8 @@ func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1
 	}
 	switch {
 	case condition == nil:
-		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeNormal, "TokenInfrastructureRemoved", "Remove", "the add-on's tokens are revoked")
+		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeNormal, "TokenInfrastructureRemoved", "Remove",
+			"the add-on's tokens are revoked")
 	case condition.Status == metav1.ConditionTrue:
 		kubeevent.Record(h.options.Events, addOn, corev1.EventTypeNormal, condition.Reason, "Provide", condition.Message)
 	default:

@@ -22,11 +22,15 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// movedHub is a hub with what Open Cluster Management left of an add-on of version v1alpha1.
+// movedHub is a hub with what Open Cluster Management left of an add-on of
+// version v1alpha1.
 func movedHub(t *testing.T, accepted bool, subject string, edit func(*ocmObjects)) *memoryHub {
 	t.Helper()
-	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1", UID: "u"}, Status: v1alpha1.ManagedClusterAddOnStatus{
-		KubeClientDriver: "token", Registrations: []v1alpha1.RegistrationConfig{{SignerName: v1alpha1.KubeClientSigner, Subject: v1alpha1.Subject{User: subject}}}}}
+	a := &v1alpha1.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1", UID: "u"},
+		Status: v1alpha1.ManagedClusterAddOnStatus{
+			KubeClientDriver: "token",
+			Registrations: []v1alpha1.RegistrationConfig{{SignerName: v1alpha1.KubeClientSigner,
+				Subject: v1alpha1.Subject{User: subject}}}}}
 	objects := []client.Object{managedCluster("cluster1", accepted), a}
 	left := newOCMObjects("cluster1", "addon1")
 	edit(left)
@@ -55,13 +59,15 @@ func failing(c client.WithWatch, nth int) client.Client {
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return write(func() error { return c.Delete(ctx, o, opts...) })
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			return write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 	})
 }
 
-// The objects that prove that a ServiceAccount is OCM's outlast it: a hub that stops in between goes on afterwards.
+// The objects that prove that a ServiceAccount is OCM's outlast it: a hub that
+// stops in between goes on afterwards.
 func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 	const proposed = "system:serviceaccount:cluster1:cluster1-addon1-agent"
 	for name, tc := range map[string]struct {
@@ -98,7 +104,8 @@ func TestAdoptionGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-// accounts returns the names of the ServiceAccounts, and the UID where it is OCM's.
+// accounts returns the names of the ServiceAccounts, and the UID where it is
+// OCM's.
 func (h *memoryHub) accounts() (all string) {
 	h.t.Helper()
 	list := &corev1.ServiceAccountList{}
@@ -119,7 +126,8 @@ func (h *memoryHub) readiness() (c metav1.Condition) {
 	return c
 }
 
-// The hub adopts only a ServiceAccount whose tokens OCM's binding gives the cluster already.
+// The hub adopts only a ServiceAccount whose tokens OCM's binding gives the
+// cluster already.
 func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
 	other := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:open-cluster-management:other"}
 	for _, row := range []struct {
@@ -128,7 +136,9 @@ func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
 		left int // of the three
 	}{
 		{"a ServiceAccount without OCM's labels", func(o *ocmObjects) { o.account.Labels = nil }, 1},
-		{"a ServiceAccount with the labels of another add-on", func(o *ocmObjects) { o.account.Labels["addon.open-cluster-management.io/name"] = "addon2" }, 1},
+		{"a ServiceAccount with the labels of another add-on", func(o *ocmObjects) {
+			o.account.Labels["addon.open-cluster-management.io/name"] = "addon2"
+		}, 1},
 		{"OCM's labels alone", func(o *ocmObjects) { o.role, o.binding = nil, nil }, 1},
 		{"no binding", func(o *ocmObjects) { o.binding = nil }, 2},
 		{"no Role", func(o *ocmObjects) { o.role = nil }, 2},
@@ -143,7 +153,8 @@ func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
 		}, 3},
 		{"a Role for all ServiceAccounts", func(o *ocmObjects) { o.role.Rules[0].ResourceNames = nil }, 3},
 		{"a Role with another right", func(o *ocmObjects) {
-			o.role.Rules = append(o.role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
+			o.role.Rules = append(o.role.Rules,
+				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
 		}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -166,7 +177,8 @@ func TestHubAdoptsNothingThatOpenClusterManagementDidNotGrant(t *testing.T) {
 	}
 }
 
-// What OCM's hub left is removed too if the add-on was deleted, or the cluster denied as well, while no hub ran.
+// What OCM's hub left is removed too if the add-on was deleted, or the cluster
+// denied as well, while no hub ran.
 func TestHubRemovesWhatOpenClusterManagementLeft(t *testing.T) {
 	for name, accepted := range map[string]bool{"of a deleted add-on": true, "of a denied cluster, too": false} {
 		t.Run(name, func(t *testing.T) {

@@ -28,18 +28,22 @@ func checkNames(cluster, addOn string) error {
 	return cmp.Or(registration.CheckClusterName(cluster), registration.CheckAddOnName(addOn))
 }
 
-// ocmAccount returns the name that a hub of Open Cluster Management gives the ServiceAccount of an add-on.
+// ocmAccount returns the name that a hub of Open Cluster Management gives the
+// ServiceAccount of an add-on.
 func ocmAccount(addOn string) string { return addOn + "-agent" }
 
-// accountsOf returns the names of the ServiceAccounts that this hub, or one of Open Cluster Management, may have created for an add-on.
+// accountsOf returns the names of the ServiceAccounts that this hub, or one of
+// Open Cluster Management, may have created for an add-on.
 func accountsOf(addOn client.Object) []string {
-	return []string{registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())[0], ocmAccount(addOn.GetName())}
+	return []string{registration.AddOnServiceAccounts(addOn.GetNamespace(), addOn.GetName())[0],
+		ocmAccount(addOn.GetName())}
 }
 
 const addOnKind = "ManagedClusterAddOn"
 
-// addOnOf returns the add-on that an object belongs to. It goes by labels, name and owners together, since anyone may set the labels. An
-// add-on belongs to itself.
+// addOnOf returns the add-on that an object belongs to. It goes by labels, name
+// and owners together, since anyone may set the labels. An add-on belongs to
+// itself.
 func addOnOf(o client.Object) (client.ObjectKey, bool) {
 	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[addon.NameLabel]}
 	var names []string
@@ -51,35 +55,46 @@ func addOnOf(o client.Object) (client.ObjectKey, bool) {
 	default:
 		return client.ObjectKeyFromObject(o), true
 	}
-	hasOther := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind != addOnKind })
-	return key, o.GetLabels()[ocm.ClusterNameLabel] == key.Namespace && slices.Contains(names, o.GetName()) && !hasOther && checkNames(key.Namespace, key.Name) == nil
+	hasOther := slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.Kind != addOnKind
+	})
+	return key, o.GetLabels()[ocm.ClusterNameLabel] == key.Namespace && slices.Contains(names, o.GetName()) && !hasOther &&
+		checkNames(key.Namespace, key.Name) == nil
 }
 
-// belongs reports whether an object belongs to an add-on, or to a former one of its name.
+// belongs reports whether an object belongs to an add-on, or to a former one of
+// its name.
 func belongs(o, addOn client.Object) bool {
 	key, ok := addOnOf(o)
 	return ok && key == client.ObjectKeyFromObject(addOn) || owns(addOn, o)
 }
 
-// leftOf returns the add-on of an object that a hub of Open Cluster Management left: its labels, its name, no owner, and no right but that to
-// the tokens of its ServiceAccount. The API server does not know the verb subscribe.
+// leftOf returns the add-on of an object that a hub of Open Cluster Management
+// left: its labels, its name, no owner, and no right but that to the tokens of
+// its ServiceAccount. The API server does not know the verb subscribe.
 func leftOf(o client.Object) (client.ObjectKey, bool) {
 	labels := o.GetLabels()
-	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: labels[ocm.AddOnLabel]}}
+	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(),
+		Name: labels[ocm.AddOnLabel]}}
 	if role, ok := o.(*rbacv1.Role); ok {
 		known := *role
-		o, known.Rules = &known, slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Verbs, []string{"subscribe"}) })
+		o, known.Rules = &known, slices.DeleteFunc(slices.Clone(role.Rules), func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Verbs, []string{"subscribe"})
+		})
 	}
 	isLike := func(want client.Object) bool {
 		return kindOf(o) == kindOf(want) && o.GetName() == want.GetName() && same(o, want)
 	}
 	return client.ObjectKeyFromObject(addOn), labels[ocm.TokenLabel] == "true" && labels[addon.NameLabel] == "" &&
-		len(o.GetOwnerReferences()) == 0 && checkNames(addOn.Namespace, addOn.Name) == nil && slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
+		len(o.GetOwnerReferences()) == 0 && checkNames(addOn.Namespace, addOn.Name) == nil &&
+		slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
 }
 
-// isOurs reports whether the hub may change or delete an object: one that belongs to the add-on, or that a hub of Open Cluster Management left.
-// A ServiceAccount with that hub's labels counts only if Role and binding give its tokens to the cluster. So these two stay as they are until it
-// is adopted or deleted. The cluster gains no right. All is read past the cache.
+// isOurs reports whether the hub may change or delete an object: one that
+// belongs to the add-on, or that a hub of Open Cluster Management left. A
+// ServiceAccount with that hub's labels counts only if Role and binding give
+// its tokens to the cluster. So these two stay as they are until it is adopted
+// or deleted. The cluster gains no right. All is read past the cache.
 func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) {
 	isLeft := func(o client.Object) bool {
 		key, ok := leftOf(o)
@@ -101,12 +116,16 @@ func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) 
 	return !left["ServiceAccount"], nil
 }
 
-// owns reports whether an object was made for this very add-on. One of a deleted add-on of the same name is not.
+// owns reports whether an object was made for this very add-on. One of a
+// deleted add-on of the same name is not.
 func owns(addOn, o client.Object) bool {
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == addOn.GetUID() })
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID == addOn.GetUID()
+	})
 }
 
-// label gives an object the labels by which the hub finds it, and the add-on as owner.
+// label gives an object the labels by which the hub finds it, and the add-on as
+// owner.
 func (h *Hub) label(addOn, o client.Object) error {
 	labels := o.GetLabels()
 	if labels == nil {
@@ -117,8 +136,9 @@ func (h *Hub) label(addOn, o client.Object) error {
 	return controllerutil.SetOwnerReference(addOn, o, h.options.Client.Scheme())
 }
 
-// objects returns what an add-on has. Its ServiceAccounts come first: no right to one is granted before its owner is known, and to delete it
-// revokes its tokens.
+// objects returns what an add-on has. Its ServiceAccounts come first: no right
+// to one is granted before its owner is known, and to delete it revokes its
+// tokens.
 func objects(addOn client.Object, accounts ...string) (all []client.Object) {
 	named := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: addOn.GetNamespace(), Name: name}
@@ -133,11 +153,14 @@ func objects(addOn client.Object, accounts ...string) (all []client.Object) {
 	role := roleName(addOn.GetName())
 	return append(all,
 		&rbacv1.Role{ObjectMeta: named(role), Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: accounts, Verbs: []string{"create"}}}},
-		&rbacv1.RoleBinding{ObjectMeta: named(role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: groups})
+			APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: accounts,
+			Verbs: []string{"create"}}}},
+		&rbacv1.RoleBinding{ObjectMeta: named(role),
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: groups})
 }
 
-// provide creates and repairs what an add-on needs, and returns the condition with the UID of its ServiceAccount.
+// provide creates and repairs what an add-on needs, and returns the condition
+// with the UID of its ServiceAccount.
 func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) (*metav1.Condition, error) {
 	wanted := objects(addOn, account)
 	for _, want := range wanted {
@@ -156,8 +179,9 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 		Message: readyMessage(client.ObjectKeyFromObject(wanted[0]), wanted[0].GetUID())}, nil
 }
 
-// ensure creates or repairs one object, and sets its UID in want. The cache shows a part of each object, and lags behind: it only says that
-// there is nothing to do.
+// ensure creates or repairs one object, and sets its UID in want. The cache
+// shows a part of each object, and lags behind: it only says that there is
+// nothing to do.
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	if err := h.label(addOn, want); err != nil {
 		return err
@@ -185,17 +209,21 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	}
 	if !ours {
 		return refusal.New(reasonTaken, "the %s %q exists and is not of this add-on: have the agent use another name, "+
-			"or delete the object, which ends its owner's tokens", kindOf(have), client.ObjectKeyFromObject(have)).After(refusedRetry)
+			"or delete the object, which ends its owner's tokens", kindOf(have),
+			client.ObjectKeyFromObject(have)).After(refusedRetry)
 	}
 	return h.repair(ctx, addOn, have, want)
 }
 
-// mayGrant reports whether the cluster may have the tokens of a ServiceAccount that is the hub's to delete. Controllers of an add-on make
-// ServiceAccounts with the add-on as owner too. So it takes both labels and an owner, or Role and binding that give the cluster these tokens
-// already, as those of isOurs do: then the cluster gains no right.
+// mayGrant reports whether the cluster may have the tokens of a ServiceAccount
+// that is the hub's to delete. Controllers of an add-on make ServiceAccounts
+// with the add-on as owner too. So it takes both labels and an owner, or Role
+// and binding that give the cluster these tokens already, as those of isOurs
+// do: then the cluster gains no right.
 func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1.ServiceAccount) (bool, error) {
 	_, left := leftOf(account)
-	if left || account.Labels[addon.NameLabel] == addOn.GetName() && account.Labels[ocm.ClusterNameLabel] == addOn.GetNamespace() && len(account.OwnerReferences) > 0 {
+	if left || account.Labels[addon.NameLabel] == addOn.GetName() &&
+		account.Labels[ocm.ClusterNameLabel] == addOn.GetNamespace() && len(account.OwnerReferences) > 0 {
 		return true, nil
 	}
 	for _, want := range objects(addOn, account.Name)[1:] {
@@ -206,14 +234,16 @@ func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1
 	return true, nil
 }
 
-// isComplete reports whether an object has the labels, the owner and the rights that it should have.
+// isComplete reports whether an object has the labels, the owner and the rights
+// that it should have.
 func (h *Hub) isComplete(addOn, have, want client.Object) bool {
 	labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
 	return h.label(addOn, labelled) == nil && same(have, want) && equality.Semantic.DeepEqual(have, labelled)
 }
 
-// repair replaces an object that differs: no update can change the role of a binding. It patches a ServiceAccount, since another one would
-// end the tokens. Those of a deleted add-on of the same name have to end.
+// repair replaces an object that differs: no update can change the role of a
+// binding. It patches a ServiceAccount, since another one would end the tokens.
+// Those of a deleted add-on of the same name have to end.
 func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
 	_, isAccount := have.(*corev1.ServiceAccount)
 	switch isFormer := len(have.GetOwnerReferences()) > 0 && !owns(addOn, have); {
@@ -227,7 +257,8 @@ func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error
 		if err := h.label(addOn, labelled); err != nil {
 			return err
 		}
-		return wrap(h.options.Client.Patch(ctx, labelled, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
+		return wrap(h.options.Client.Patch(ctx, labelled,
+			client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})), "patch", want)
 	}
 	if err := h.delete(ctx, have); err != nil {
 		return err
@@ -259,7 +290,8 @@ func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (
 	return errs
 }
 
-// read returns the object with the kind and name of another one, nil if there is none.
+// read returns the object with the kind and name of another one, nil if there
+// is none.
 func read(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
 	have := reflect.New(reflect.TypeOf(like).Elem()).Interface().(client.Object) //nolint:errcheck,forcetypeassert // a new one: clients keep what an answer lacks
 	if err := from.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {

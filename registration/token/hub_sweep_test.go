@@ -19,7 +19,8 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// A cache that lags behind, or an API server that does not answer about add-ons, is no reason to end the tokens of an add-on.
+// A cache that lags behind, or an API server that does not answer about
+// add-ons, is no reason to end the tokens of an add-on.
 func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "managedclusteraddons"}, "addon1")
 	unserved := &meta.NoKindMatchError{}
@@ -31,7 +32,9 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 	}{
 		"gone":                   {gone, gone, true, 0, false},
 		"gone in the cache only": {gone, nil, true, 3, false},
-		"a version not served":   {gone, apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "addon1", "404 page not found", 0, true), true, 3, false},
+		"a version not served": {gone,
+			apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "addon1", "404 page not found", 0, true),
+			true, 3, false},
 		"no version served":      {unserved, unserved, true, 3, false},
 		"no answer":              {gone, apierrors.NewServiceUnavailable("starting"), true, 3, true},
 		"not served, and denied": {unserved, unserved, false, 0, false},
@@ -52,7 +55,8 @@ func TestHubKeepsTokensOfAnAddOnThatMayExist(t *testing.T) {
 			if h.hub, err = token.NewHub(options); err != nil {
 				t.Fatal(err)
 			}
-			_, err = h.hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
+			_, err = h.hub.Reconcile(t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
 			if got := there(t, h); len(got) != tc.want || (err != nil) != tc.fails {
 				t.Errorf("there are %q, error %v", got, err)
 			}
@@ -67,15 +71,18 @@ func (withoutAddOns) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMa
 
 // answering is a client that answers reads of add-ons with an error.
 func answering(c client.WithWatch, answer error) client.WithWatch {
-	return interceptor.NewClient(c, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		if _, ok := o.(*addon.ManagedClusterAddOn); ok && answer != nil {
-			return answer
-		}
-		return c.Get(ctx, key, o, opts...)
-	}})
+	return interceptor.NewClient(c,
+		interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			if _, ok := o.(*addon.ManagedClusterAddOn); ok && answer != nil {
+				return answer
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
 }
 
-// The tokens of a former add-on end only after the API server has confirmed which add-on there is.
+// The tokens of a former add-on end only after the API server has confirmed
+// which add-on there is.
 func TestHubReplacesAFormerAddOnsServiceAccount(t *testing.T) {
 	for name, confirms := range map[string]bool{"the same add-on": true, "another one": false} {
 		t.Run(name, func(t *testing.T) {
@@ -88,19 +95,23 @@ func TestHubReplacesAFormerAddOnsServiceAccount(t *testing.T) {
 			regtest.Must(t, errors.Join(err, h.Update(t.Context(), sa)))
 			options := token.HubOptions{Client: h, Reader: h}
 			reads := 0
-			options.Reader = interceptor.NewClient(h.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				err := c.Get(ctx, key, o, opts...)
-				if _, ok := o.(*addon.ManagedClusterAddOn); ok {
-					if reads++; reads > 1 && !confirms {
-						o.SetUID("newer")
+			options.Reader = interceptor.NewClient(h.WithWatch,
+				interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
+					err := c.Get(ctx, key, o, opts...)
+					if _, ok := o.(*addon.ManagedClusterAddOn); ok {
+						if reads++; reads > 1 && !confirms {
+							o.SetUID("newer")
+						}
 					}
-				}
-				return err
-			}})
+					return err
+				}})
 			hub, err := token.NewHub(options)
 			regtest.Must(t, err)
-			_, err = hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
-			if getErr := h.Get(t.Context(), account, sa); getErr != nil || (err == nil) != confirms || (sa.UID != before) != confirms {
+			_, err = hub.Reconcile(t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "cluster1", Name: "addon1"}})
+			if getErr := h.Get(t.Context(), account, sa); getErr != nil || (err == nil) != confirms ||
+				(sa.UID != before) != confirms {
 				t.Errorf("UID %q, before %q, %v, %v", sa.UID, before, err, getErr)
 			}
 		})

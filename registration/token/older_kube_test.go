@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
-// olderCRD is the part of the released v1alpha1 that matters, without the driver field.
+// olderCRD is the part of the released v1alpha1 that matters, without the
+// driver field.
 const olderCRD = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: managedclusteraddons.addon.open-cluster-management.io}
@@ -40,7 +41,8 @@ spec:
               registrations: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// The flow on a hub of v1alpha1: first with a CustomResourceDefinition from before the driver field, then with one that knows it.
+// The flow on a hub of v1alpha1: first with a CustomResourceDefinition from
+// before the driver field, then with one that knows it.
 func TestAddOnsOfAnOlderHub(t *testing.T) {
 	w := newAddOnEnvironmentWith(t, kubetest.StartNew(t), olderCRD)
 	s := w.runSigner()
@@ -49,7 +51,9 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	m.run(tokens)
 	w.Step("that drops the driver", func(t *testing.T) {
 		m.NewAddOn("addon1", kubeClientItem, signerItem)
-		m.UntilAddOn("addon1", "the agent says so", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenDriverNotDeclared" })
+		m.UntilAddOn("addon1", "the agent says so", func() bool {
+			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenDriverNotDeclared"
+		})
 		if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message, "update the hub, or use csr") {
 			t.Errorf("message %q", c.Message)
 		}
@@ -71,9 +75,11 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	})
 	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
 		m.stop()
-		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc", Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
+		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc",
+			Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
 		m.reconcileAsHub("future")
-		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" || len(m.infrastructureOf("future")) > 0 {
+		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" ||
+			len(m.infrastructureOf("future")) > 0 {
 			t.Errorf("status %+v, there are %q", status, m.infrastructureOf("future"))
 		}
 		m.run(tokens)
@@ -81,15 +87,18 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 	})
 }
 
-// learnDriver is the update of the hub's CustomResourceDefinition. Watches that began before show no new field, until the API server ends
-// them after a second. A declaration of that second would reach the hub's cache with the next change of the add-on.
+// learnDriver is the update of the hub's CustomResourceDefinition. Watches that
+// began before show no new field, until the API server ends them after a
+// second. A declaration of that second would reach the hub's cache with the
+// next change of the add-on.
 func (w *addOnEnvironment) learnDriver() {
 	w.T.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName("managedclusteraddons.addon.open-cluster-management.io")
-	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/kubeClientDriver","value":{"type":"string"}}]`
+	patch :=
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/kubeClientDriver","value":{"type":"string"}}]`
 	watch, err := regtest.NewClient(w.T, w.Hub.Config()).Watch(w.T.Context(), &v1alpha1.ManagedClusterAddOnList{})
 	if err == nil {
 		err = w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch)))

@@ -25,7 +25,8 @@ func isGood(t *testing.T, c client.Client) bool {
 	return apierrors.IsForbidden(err)
 }
 
-// Tokens end with their ServiceAccount. The agent requests one of its successor.
+// Tokens end with their ServiceAccount. The agent requests one of its
+// successor.
 func TestServiceAccountIsRecreated(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	m := w.join("recreated")

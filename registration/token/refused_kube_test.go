@@ -18,7 +18,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// What a person has to mend is a condition. Other add-ons are not affected, and what is mended works.
+// What a person has to mend is a condition. Other add-ons are not affected, and
+// what is mended works.
 func TestRefusedAddOns(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	m, victim := w.join("refused"), w.join("refused-victim")
@@ -35,7 +36,8 @@ func TestRefusedAddOns(t *testing.T) {
 	w.Step("another cluster's ServiceAccount as subject", func(t *testing.T) {
 		const foreign = "system:serviceaccount:refused-victim:refused-victim-stolen-agent"
 		m.NewAddOn("stolen", kubeClientItem)
-		err := addon.PatchStatus(t.Context(), m.Own(), m.AddOn("stolen"), func(s *addon.Status) bool { // with the cluster's credential
+		// with the cluster's credential
+		err := addon.PatchStatus(t.Context(), m.Own(), m.AddOn("stolen"), func(s *addon.Status) bool {
 			s.Items[0].Driver, s.Items[0].Subject.User = registration.AuthTypeToken, foreign
 			return true
 		})
@@ -52,7 +54,8 @@ func TestRefusedAddOns(t *testing.T) {
 		m.NewAddOn("unknown", kubeClientItem)
 		for _, patch := range []string{`{"status":{"registrations":[{"type":"kubeClient","kubeClient":{"driver":"grpc"}}]}}`,
 			`{"status":{"registrations":[{"type":"kubeServer"}]}}`} {
-			if err := m.Own().Status().Patch(t.Context(), m.AddOn("unknown"), client.RawPatch("application/merge-patch+json", []byte(patch))); !apierrors.IsInvalid(err) {
+			if err := m.Own().Status().Patch(t.Context(), m.AddOn("unknown"),
+				client.RawPatch("application/merge-patch+json", []byte(patch))); !apierrors.IsInvalid(err) {
 				t.Errorf("error %v", err)
 			}
 		}
@@ -60,7 +63,8 @@ func TestRefusedAddOns(t *testing.T) {
 	})
 }
 
-// The cluster's rights and the shipped policy bound the tokens that an agent may request, whatever its driver wishes.
+// The cluster's rights and the shipped policy bound the tokens that an agent
+// may request, whatever its driver wishes.
 func TestBoundsOfTokenRequests(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	m, neighbour := w.join("bounds"), w.join("bounds-neighbour")
@@ -92,16 +96,19 @@ func TestBoundsOfTokenRequests(t *testing.T) {
 		{name: "another cluster's agent", agent: neighbour, account: own, refused: apierrors.IsForbidden},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if err := ask(row.agent, row.account, row.spec); row.refused == nil && err != nil || row.refused != nil && !row.refused(err) {
+			if err := ask(row.agent, row.account, row.spec); row.refused == nil && err != nil ||
+				row.refused != nil && !row.refused(err) {
 				t.Errorf("error %v", err)
 			}
 		})
 	}
 	configure := func(data string) {
 		t.Helper()
-		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub", Name: "addon-tokens"}}
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "open-cluster-management-hub",
+			Name: "addon-tokens"}}
 		regtest.Must(t,
-			m.Admin.Patch(context.WithoutCancel(t.Context()), config, client.RawPatch("application/merge-patch+json", []byte(data))))
+			m.Admin.Patch(context.WithoutCancel(t.Context()), config,
+				client.RawPatch("application/merge-patch+json", []byte(data))))
 	}
 	w.Step("listed audiences", func(t *testing.T) {
 		configure(fmt.Sprintf(`{"data":{"audiences":"vault,%s"}}`, m.Hub.IssuerURL()))

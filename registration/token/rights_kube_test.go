@@ -22,18 +22,22 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// The right to hand out rights to tokens is no right to tokens: the hub controller's credential opens nothing outside of clusters.
+// The right to hand out rights to tokens is no right to tokens: the hub
+// controller's credential opens nothing outside of clusters.
 func TestHubControllerIsConfined(t *testing.T) {
 	k := newKube(t)
 	k.accept("confined")
 	own := regtest.NewClient(t, k.config)
-	tokens := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}}
-	itself := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "open-cluster-management-hub", Name: "registration-controller-sa"}}
+	tokens := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
+		Verbs: []string{"create"}}}
+	itself := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "open-cluster-management-hub",
+		Name: "registration-controller-sa"}}
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
 	}
 	request := func(namespace string) error {
-		return own.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")}, &authenticationv1.TokenRequest{})
+		return own.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")},
+			&authenticationv1.TokenRequest{})
 	}
 	for _, namespace := range []string{"kube-system", "default", "confined"} {
 		regtest.Eventually(t, "there is a default ServiceAccount", func() bool {
@@ -55,19 +59,23 @@ func TestHubControllerIsConfined(t *testing.T) {
 		},
 		"a RoleBinding in kube-system": func() error {
 			return own.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: in("kube-system", "attack"), Subjects: itself,
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "open-cluster-management:hub:token"}})
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+					Name: "open-cluster-management:hub:token"}})
 		},
 		"a ClusterRole for tokens": func() error {
-			return own.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: in("", "open-cluster-management:managedcluster:attack"), Rules: tokens})
+			return own.Create(t.Context(),
+				&rbacv1.ClusterRole{ObjectMeta: in("", "open-cluster-management:managedcluster:attack"), Rules: tokens})
 		},
 		"its own ClusterRole for all": func() error {
 			return own.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: in("", "attack"),
 				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}},
-				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "open-cluster-management:hub:token"}})
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+					Name: "open-cluster-management:hub:token"}})
 		},
 		"make kube-system a cluster": func() error {
 			return own.Patch(t.Context(), &corev1.Namespace{ObjectMeta: in("", "kube-system")},
-				client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"open-cluster-management.io/cluster-name":"kube-system"}}}`)))
+				client.RawPatch("application/merge-patch+json",
+					[]byte(`{"metadata":{"labels":{"open-cluster-management.io/cluster-name":"kube-system"}}}`)))
 		},
 		"escalate": func() error {
 			return own.Create(t.Context(), &rbacv1.Role{ObjectMeta: in("confined", "attack"),
@@ -107,13 +115,15 @@ func TestHubNeedsEachRight(t *testing.T) {
 	}
 }
 
-// provideAs does what the hub does in a manager, with its informers: it provides, repairs and tears down.
+// provideAs does what the hub does in a manager, with its informers: it
+// provides, repairs and tears down.
 func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	t.Helper()
 	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Scheme: regtest.Scheme(t)})
 	regtest.Must(t, err)
-	for _, list := range []client.ObjectList{&addon.ManagedClusterAddOnList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
+	for _, list := range []client.ObjectList{&addon.ManagedClusterAddOnList{}, &corev1.ServiceAccountList{},
+		&rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
 		if err := c.List(t.Context(), list); err != nil {
 			return err
 		}
@@ -134,7 +144,8 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	hub, err := token.NewHub(token.HubOptions{Client: c, Reader: c})
 	regtest.Must(t, err)
 	reconcileOnce := func(ready bool) error {
-		if _, err := hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
+		if _, err := hub.Reconcile(t.Context(),
+			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)}); err != nil {
 			return err
 		}
 		regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKeyFromObject(a), a))
@@ -156,7 +167,8 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "rights", Name: name + "-agent"}}
 	regtest.Must(t,
-		k.Admin.Patch(t.Context(), account, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))))
+		k.Admin.Patch(t.Context(), account,
+			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))))
 	if err := reconcileOnce(true); err != nil {
 		return err
 	}
@@ -164,7 +176,9 @@ func (k *kube) provideAs(t *testing.T, config *rest.Config, name string) error {
 	if err := reconcileOnce(false); err != nil {
 		return err
 	}
-	if left := there(t, k.Admin, "rights"); slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "/"+name+"-") }) {
+	if left := there(t, k.Admin, "rights"); slices.ContainsFunc(left, func(s string) bool {
+		return strings.Contains(s, "/"+name+"-")
+	}) {
 		return fmt.Errorf("left %q", left)
 	}
 	return nil

@@ -18,7 +18,8 @@ import (
 	"github.com/workloadid/workloadid/registration/manifests"
 )
 
-// Four of the six combinations of the proposal's table, all agents at once on one hub. Package awsirsa tests the other two.
+// Four of the six combinations of the proposal's table, all agents at once on
+// one hub. Package awsirsa tests the other two.
 func TestAddOnCombinations(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	s := w.runSigner()
@@ -58,7 +59,8 @@ func TestAddOnCombinations(t *testing.T) {
 			r.m.ExpectOnlyOwnRights("search")
 			r.m.expectSigned(s, "search")
 			config, err := regtest.CredentialOf(r.m.secret("search"))
-			if want := map[bool]string{false: w.Hub.Config().Host, true: address.Host}[r.viaRelay]; err != nil || !strings.HasSuffix(want, strings.TrimPrefix(config.Host, "https://")) {
+			if want := map[bool]string{false: w.Hub.Config().Host, true: address.Host}[r.viaRelay]; err != nil ||
+				!strings.HasSuffix(want, strings.TrimPrefix(config.Host, "https://")) {
 				t.Errorf("the add-on uses %q, %v", config.Host, err)
 			}
 		})
@@ -75,12 +77,15 @@ func TestAddOnCombinations(t *testing.T) {
 	})
 }
 
-// letRelay lets the relay act as an add-on with a certificate, by the manifest that docs/registration.md shows.
+// letRelay lets the relay act as an add-on with a certificate, by the manifest
+// that docs/registration.md shows.
 func (m *addOnMember) letRelay(t *testing.T, addOn string) {
 	t.Helper()
 	page := document.Read(t, "docs/registration.md").Section("Relay")
-	manifest := strings.NewReplacer("cluster1", m.Name, "search", addOn, "USER", m.Items(addOn)[0].Subject.User).Replace(page.Block("yaml", "kind: ClusterRole"))
-	if err := m.AddOnClient(addOn).Create(t.Context(), &authenticationv1.SelfSubjectReview{}); !apierrors.IsForbidden(err) {
+	manifest := strings.NewReplacer("cluster1", m.Name, "search", addOn, "USER",
+		m.Items(addOn)[0].Subject.User).Replace(page.Block("yaml", "kind: ClusterRole"))
+	if err := m.AddOnClient(addOn).Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the relay acts as an add-on that it has no right to: %v", err)
 	}
 	m.Apply(m.Admin, manifest)
@@ -89,10 +94,12 @@ func (m *addOnMember) letRelay(t *testing.T, addOn string) {
 	})
 }
 
-// expectKeys expects the keys of one driver in the Secret, and none of the other's.
+// expectKeys expects the keys of one driver in the Secret, and none of the
+// other's.
 func (m *addOnMember) expectKeys(t *testing.T, addOn, driver string) {
 	t.Helper()
-	want := map[string][]string{registration.AuthTypeCSR: {"tls.crt", "tls.key"}, registration.AuthTypeToken: {"token", "expiration", "uid"}}[driver]
+	want := map[string][]string{registration.AuthTypeCSR: {"tls.crt", "tls.key"},
+		registration.AuthTypeToken: {"token", "expiration", "uid"}}[driver]
 	want = append(want, "agent-name", "auth-type", "cluster-name", "kubeconfig")
 	slices.Sort(want)
 	secret := m.secret(addOn)

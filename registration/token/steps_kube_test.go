@@ -20,7 +20,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// The eight steps of the proposal's registration flow, in this order, each with what it must not do before its turn.
+// The eight steps of the proposal's registration flow, in this order, each with
+// what it must not do before its turn.
 func TestAddOnRegistrationFlow(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	s := w.runSigner()
@@ -36,13 +37,16 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 	})
 	m.run(newToken(t, 0)) // for all further steps
 	w.Step("Step3 the agent creates a driver for each item", func(*testing.T) {
-		m.UntilAddOn("addon1", "both drivers work", func() bool { return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver != "" })
+		m.UntilAddOn("addon1", "both drivers work", func() bool {
+			return m.requests("addon1") == 1 && m.Items("addon1")[0].Driver != ""
+		})
 	})
 	w.Step("Step4 the driver declares itself and waits", func(t *testing.T) {
 		m.UntilAddOn("addon1", "it waits", func() bool {
 			return m.Says("addon1", "AddonTokenRefreshed") == "False/"+"TokenInfrastructureNotReady"
 		})
-		if item := m.Items("addon1")[0]; item.Driver != registration.AuthTypeToken || item.Subject.User != user || len(item.Subject.Groups) > 0 {
+		if item := m.Items("addon1")[0]; item.Driver != registration.AuthTypeToken || item.Subject.User != user ||
+			len(item.Subject.Groups) > 0 {
 			t.Errorf("item %+v", item)
 		}
 		if m.ReconcileAddOn("addon1"); m.tokenRequests("addon1") > 0 || len(m.secret("addon1").Data["token"]) > 0 {
@@ -75,7 +79,8 @@ func TestAddOnRegistrationFlow(t *testing.T) {
 	w.Step("the custom signer beside it", func(*testing.T) { m.expectSigned(s, "addon1") })
 }
 
-// expectInfrastructure expects exactly the three objects, which belong to the add-on.
+// expectInfrastructure expects exactly the three objects, which belong to the
+// add-on.
 func (m *addOnMember) expectInfrastructure(t *testing.T, addOn string) {
 	t.Helper()
 	if got := m.infrastructureOf(addOn); !slices.Equal(got, infrastructure(m.Name, addOn)) {
@@ -92,11 +97,13 @@ func (m *addOnMember) expectInfrastructure(t *testing.T, addOn string) {
 			t.Errorf("%T belongs to %+v", o, owners)
 		}
 	}
-	if r := role.Rules; len(r) != 1 || !slices.Equal(r[0].Verbs, []string{"create"}) || !slices.Equal(r[0].Resources, []string{"serviceaccounts/token"}) ||
+	if r := role.Rules; len(r) != 1 || !slices.Equal(r[0].Verbs, []string{"create"}) ||
+		!slices.Equal(r[0].Resources, []string{"serviceaccounts/token"}) ||
 		!slices.Equal(r[0].ResourceNames, []string{account.Name}) {
 		t.Errorf("rules %+v", r)
 	}
-	if s := binding.Subjects; len(s) != 2 || s[0].Name != "system:open-cluster-management:"+m.Name || s[1].Name != "open-cluster-management:"+m.Name {
+	if s := binding.Subjects; len(s) != 2 || s[0].Name != "system:open-cluster-management:"+m.Name ||
+		s[1].Name != "open-cluster-management:"+m.Name {
 		t.Errorf("subjects %+v", s)
 	}
 	want := fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", m.Name, account.Name, account.UID)
@@ -111,15 +118,19 @@ func (m *addOnMember) expectStored(t *testing.T) {
 	if got := regtest.Keys(secret); !slices.Equal(got, want) {
 		t.Errorf("keys %q", got)
 	}
-	if string(secret.Data["uid"]) != string(m.account("addon1").UID) || string(secret.Data["cluster-name"]) != m.Name || !strings.Contains(string(secret.Data["kubeconfig"]), "tokenFile: token") {
+	if string(secret.Data["uid"]) != string(m.account("addon1").UID) || string(secret.Data["cluster-name"]) != m.Name ||
+		!strings.Contains(string(secret.Data["kubeconfig"]), "tokenFile: token") {
 		t.Errorf("UID %s, cluster %s", secret.Data["uid"], secret.Data["cluster-name"])
 	}
 	expiry, err := time.Parse(time.RFC3339, string(secret.Data["expiration"]))
 	if left := time.Until(expiry); err != nil || left < 364*24*time.Hour || left > 366*24*time.Hour {
 		t.Errorf("expires at %s, %v", secret.Data["expiration"], err)
 	}
-	m.UntilAddOn("addon1", "the condition is True", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed" })
-	if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message, string(secret.Data["expiration"])) || strings.Contains(c.Message, string(secret.Data["token"])) {
+	m.UntilAddOn("addon1", "the condition is True", func() bool {
+		return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed"
+	})
+	if c := m.Condition("addon1", "AddonTokenRefreshed"); !strings.Contains(c.Message,
+		string(secret.Data["expiration"])) || strings.Contains(c.Message, string(secret.Data["token"])) {
 		t.Errorf("message %q", c.Message)
 	}
 	if err := m.AddOnClient("addon1").List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(m.Name)); err != nil {
@@ -127,7 +138,8 @@ func (m *addOnMember) expectStored(t *testing.T) {
 	}
 }
 
-// Add-ons that are deleted while no controller of the hub runs leave nothing, on either cluster.
+// Add-ons that are deleted while no controller of the hub runs leave nothing,
+// on either cluster.
 func TestAddOnDeletedWhileTheHubManagerIsDown(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	m := w.join("gone")
@@ -139,8 +151,12 @@ func TestAddOnDeletedWhileTheHubManagerIsDown(t *testing.T) {
 	w.stopApprover()
 	w.stopClusters()
 	m.DeleteAddOn("addon1")
-	regtest.Eventually(t, "nothing remains", func() bool { return len(m.infrastructureOf("addon1")) == 0 && m.secret("addon1").Name == "" })
-	regtest.Eventually(t, "the token is refused", func() bool { return old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("gone")) != nil })
+	regtest.Eventually(t, "nothing remains", func() bool {
+		return len(m.infrastructureOf("addon1")) == 0 && m.secret("addon1").Name == ""
+	})
+	regtest.Eventually(t, "the token is refused", func() bool {
+		return old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("gone")) != nil
+	})
 	w.runTokens()
 	m.NewAddOn("addon2", kubeClientItem)
 	m.Registered("addon2", registration.AuthTypeToken) // the hub has looked at all
@@ -151,7 +167,8 @@ func TestAddOnDeletedWhileTheHubManagerIsDown(t *testing.T) {
 	m.expectAllRightsUsed(t)
 }
 
-// expectAllRightsUsed expects that the agent has used each right of its manifests to add-ons, and asked for no other.
+// expectAllRightsUsed expects that the agent has used each right of its
+// manifests to add-ons, and asked for no other.
 func (m *addOnMember) expectAllRightsUsed(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {
@@ -159,9 +176,12 @@ func (m *addOnMember) expectAllRightsUsed(t *testing.T) {
 		resource, namespace string
 		want                []string
 	}{
-		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "secrets", m.AddOnNamespace(), []string{"create", "delete", "get", "list", "update", "watch"}},
-		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "leases", m.AddOnNamespace(), []string{"get"}},
-		// A watch begins with all add-ons. A hub before Kubernetes 1.32 needs list, too.
+		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "secrets", m.AddOnNamespace(),
+			[]string{"create", "delete", "get", "list", "update", "watch"}},
+		{m.Managed.Audit(t, "system:serviceaccount:"+m.Namespace+":"+m.Account), "leases", m.AddOnNamespace(),
+			[]string{"get"}},
+		// A watch begins with all add-ons. A hub before Kubernetes 1.32 needs
+		// list, too.
 		{m.Hub.Audit(t, m.User()), "managedclusteraddons", m.Name, []string{"get", "patch", "watch"}},
 	} {
 		used := map[string]bool{}

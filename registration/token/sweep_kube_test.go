@@ -19,20 +19,25 @@ import (
 
 func removeOnly(options *token.HubOptions) { options.RemoveOnly = true }
 
-// orphan deletes an add-on as kubectl delete --cascade=orphan does. It needs the garbage collector.
+// orphan deletes an add-on as kubectl delete --cascade=orphan does. It needs
+// the garbage collector.
 func (a *testAgent) orphan() {
 	a.T.Helper()
 	regtest.Must(a.T,
-		a.Admin.Delete(a.T.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan), client.Preconditions{}))
+		a.Admin.Delete(a.T.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan),
+			client.Preconditions{}))
 	regtest.Eventually(a.T, "the add-on is gone", func() bool {
-		return apierrors.IsNotFound(a.Admin.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn}, addOn(a.cluster, a.addOn)))
+		return apierrors.IsNotFound(a.Admin.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn},
+			addOn(a.cluster, a.addOn)))
 	})
 }
 
-// unreadable stores times that Go cannot read in the statuses of add-on and cluster.
+// unreadable stores times that Go cannot read in the statuses of add-on and
+// cluster.
 func (a *testAgent) unreadable() {
 	a.T.Helper()
-	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/status/conditions/0/lastTransitionTime", "value": "2026-01-01t00:00:00z"}]`))
+	patch := client.RawPatch(types.JSONPatchType,
+		[]byte(`[{"op": "replace", "path": "/status/conditions/0/lastTransitionTime", "value": "2026-01-01t00:00:00z"}]`))
 	for _, o := range []client.Object{addOn(a.cluster, a.addOn), managedCluster(a.cluster, true)} {
 		regtest.Must(a.T, a.Admin.Status().Patch(a.T.Context(), o, patch))
 	}
@@ -44,7 +49,8 @@ func (a *testAgent) recreate() {
 	o := addOn(a.cluster, a.addOn)
 	o.UID = ""
 	regtest.Must(a.T, a.Admin.Create(a.T.Context(), o))
-	o.Status.Registrations = []addon.RegistrationConfig{tokenItem("system:serviceaccount:" + a.cluster + ":" + a.cluster + "-" + a.addOn + "-agent")}
+	o.Status.Registrations = []addon.RegistrationConfig{
+		tokenItem("system:serviceaccount:" + a.cluster + ":" + a.cluster + "-" + a.addOn + "-agent")}
 	regtest.Must(a.T, a.Admin.Status().Update(a.T.Context(), o))
 }
 
@@ -70,18 +76,24 @@ func (k *kube) foreign(cluster string) (all []string) {
 		&corev1.ServiceAccount{ObjectMeta: named("stranger7-token-role", labels(cluster, "stranger7"))},
 		&rbacv1.Role{ObjectMeta: named("stranger8", labels(cluster, "stranger8"))},
 		&rbacv1.Role{ObjectMeta: named("-token-role", labels(cluster, ""))},
-		&rbacv1.RoleBinding{ObjectMeta: named("stranger9-agent", labels(cluster, "stranger9")), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "none"}},
+		&rbacv1.RoleBinding{ObjectMeta: named("stranger9-agent", labels(cluster, "stranger9")),
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "none"}},
 	} {
 		regtest.Must(k.T, k.Admin.Create(k.T.Context(), o))
 	}
-	return slices.DeleteFunc(k.left(cluster), func(s string) bool { return slices.Contains(infrastructure(cluster, "addon1"), s) })
+	return slices.DeleteFunc(k.left(cluster), func(s string) bool {
+		return slices.Contains(infrastructure(cluster, "addon1"), s)
+	})
 }
 
-// Tokens end with the add-on and with the cluster, whatever became of the add-on and of the hub's program meanwhile.
+// Tokens end with the add-on and with the cluster, whatever became of the
+// add-on and of the hub's program meanwhile.
 func TestTokensEndWithTheAddOn(t *testing.T) {
 	k := newKube(t)
 	k.Hub.ControllerManager(t, "garbage-collector-controller")
-	orphan, unreadable, deny := (*testAgent).orphan, (*testAgent).unreadable, func(a *testAgent) { k.SetAccepted(a.cluster, false) }
+	orphan, unreadable, deny := (*testAgent).orphan, (*testAgent).unreadable, func(a *testAgent) {
+		k.SetAccepted(a.cluster, false)
+	}
 	cases := []struct {
 		name, cluster string
 		end           []func(*testAgent)
@@ -90,11 +102,16 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 		foreign       []string
 	}{
 		{name: "an orphan while the hub runs", cluster: "orphan", end: []func(*testAgent){orphan}},
-		{name: "an orphan while the hub is down", cluster: "orphan-down", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){}},
-		{name: "an orphan of a denied cluster", cluster: "orphan-denied", end: []func(*testAgent){orphan, deny}, restart: []func(*token.HubOptions){}},
-		{name: "a denied cluster whose times cannot be read, while the hub runs", cluster: "times", end: []func(*testAgent){unreadable, deny}},
-		{name: "a denied cluster whose times cannot be read", cluster: "times-down", end: []func(*testAgent){unreadable, deny}, restart: []func(*token.HubOptions){}},
-		{name: "an orphan of a hub that only removes", cluster: "orphan-remove", end: []func(*testAgent){orphan}, restart: []func(*token.HubOptions){removeOnly}},
+		{name: "an orphan while the hub is down", cluster: "orphan-down", end: []func(*testAgent){
+			orphan}, restart: []func(*token.HubOptions){}},
+		{name: "an orphan of a denied cluster", cluster: "orphan-denied", end: []func(*testAgent){
+			orphan, deny}, restart: []func(*token.HubOptions){}},
+		{name: "a denied cluster whose times cannot be read, while the hub runs", cluster: "times", end: []func(*testAgent){
+			unreadable, deny}},
+		{name: "a denied cluster whose times cannot be read", cluster: "times-down", end: []func(*testAgent){
+			unreadable, deny}, restart: []func(*token.HubOptions){}},
+		{name: "an orphan of a hub that only removes", cluster: "orphan-remove", end: []func(*testAgent){
+			orphan}, restart: []func(*token.HubOptions){removeOnly}},
 	}
 	for i := range cases {
 		tc := &cases[i]
@@ -116,7 +133,9 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 					t.Logf("there are %q, foreign %q", k.left(tc.cluster), tc.foreign)
 				}
 			}()
-			regtest.Eventually(t, "only what belongs to others is left", func() bool { return slices.Equal(k.left(tc.cluster), tc.foreign) })
+			regtest.Eventually(t, "only what belongs to others is left", func() bool {
+				return slices.Equal(k.left(tc.cluster), tc.foreign)
+			})
 		})
 		if len(tc.restart) > 0 {
 			k.stopHub()
@@ -130,7 +149,8 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 	}
 }
 
-// What lost its owner gets the add-on as owner in place: another ServiceAccount would end the tokens.
+// What lost its owner gets the add-on as owner in place: another ServiceAccount
+// would end the tokens.
 func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	k := newKube(t)
 	k.Hub.ControllerManager(t, "garbage-collector-controller")
@@ -159,7 +179,8 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			named := metav1.ObjectMeta{Namespace: "adopted", Name: "addon1-token-role"}
 			account := metav1.ObjectMeta{Namespace: "adopted", Name: "adopted-addon1-agent"}
-			for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
+			for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named},
+				&rbacv1.RoleBinding{ObjectMeta: named}} {
 				regtest.Must(t, k.Admin.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 			}
 			expect(t)
@@ -172,15 +193,19 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	})
 }
 
-// belong reports whether the three objects of an add-on have the hub's labels, and it as owner.
+// belong reports whether the three objects of an add-on have the hub's labels,
+// and it as owner.
 func (k *kube) belong(a *testAgent) bool {
 	k.T.Helper()
-	want := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: a.addOn, UID: a.get().UID}}
+	want := []metav1.OwnerReference{{APIVersion: addon.GroupVersion.String(), Kind: "ManagedClusterAddOn", Name: a.addOn,
+		UID: a.get().UID}}
 	named := metav1.ObjectMeta{Namespace: a.cluster, Name: a.addOn + "-token-role"}
 	account := metav1.ObjectMeta{Namespace: a.cluster, Name: a.cluster + "-" + a.addOn + "-agent"}
-	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named}, &rbacv1.RoleBinding{ObjectMeta: named}} {
+	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: account}, &rbacv1.Role{ObjectMeta: named},
+		&rbacv1.RoleBinding{ObjectMeta: named}} {
 		regtest.Must(k.T, client.IgnoreNotFound(k.Admin.Get(k.T.Context(), client.ObjectKeyFromObject(o), o)))
-		if !slices.Equal(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != a.addOn || o.GetLabels()[ocm.ClusterNameLabel] != a.cluster {
+		if !slices.Equal(o.GetOwnerReferences(), want) || o.GetLabels()[addon.NameLabel] != a.addOn ||
+			o.GetLabels()[ocm.ClusterNameLabel] != a.cluster {
 			return false
 		}
 	}

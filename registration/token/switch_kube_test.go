@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// Whatever waits or restarts on the way, an add-on keeps the one credential until it has the other.
+// Whatever waits or restarts on the way, an add-on keeps the one credential
+// until it has the other.
 func TestAddOnSwitchesDrivers(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	m := w.join("switches")
@@ -29,7 +30,8 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	m.run(tokens)
 	m.NewAddOn("addon1", kubeClientItem)
 	m.Registered("addon1", registration.AuthTypeToken)
-	m.Bind("addon1", "system:serviceaccount:switches:switches-addon1-agent", registration.AddOnSubject("switches", "addon1", string(m.Secret().Data["agent-name"])).User)
+	m.Bind("addon1", "system:serviceaccount:switches:switches-addon1-agent",
+		registration.AddOnSubject("switches", "addon1", string(m.Secret().Data["agent-name"])).User)
 	user := m.useContinuously("addon1")
 	w.Step("token to csr, approval is late", func(t *testing.T) {
 		w.stopApprover()
@@ -48,7 +50,9 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 		user.expectUse(t, "tls.crt", 5)
 		m.expectKeys(t, "addon1", registration.AuthTypeCSR)
 		m.UntilAddOn("addon1", "the hub tears down", func() bool {
-			return len(m.infrastructureOf("addon1")) == 0 && meta.FindStatusCondition(addon.StatusOf(m.AddOn("addon1")).Conditions, addon.ConditionTokenInfrastructureReady) == nil
+			return len(m.infrastructureOf("addon1")) == 0 &&
+				meta.FindStatusCondition(addon.StatusOf(m.AddOn("addon1")).Conditions,
+					addon.ConditionTokenInfrastructureReady) == nil
 		})
 		m.expectRemovedAfterwards(t, "addon1")
 		regtest.Eventually(t, "the token is refused", func() bool {
@@ -73,13 +77,19 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	w.Step("back and forth before either is done", func(t *testing.T) {
 		w.stopApprover()
 		m.run(certificates)
-		m.UntilAddOn("addon1", "it declares csr", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeCSR })
+		m.UntilAddOn("addon1", "it declares csr", func() bool {
+			return m.Items("addon1")[0].Driver == registration.AuthTypeCSR
+		})
 		m.run(tokens)
-		m.UntilAddOn("addon1", "it declares token", func() bool { return m.Items("addon1")[0].Driver == registration.AuthTypeToken })
+		m.UntilAddOn("addon1", "it declares token", func() bool {
+			return m.Items("addon1")[0].Driver == registration.AuthTypeToken
+		})
 		m.Registered("addon1", registration.AuthTypeToken)
 		m.expectKeys(t, "addon1", registration.AuthTypeToken)
 		w.runApprover()
-		m.UntilAddOn("addon1", "the token is reported", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed" })
+		m.UntilAddOn("addon1", "the token is reported", func() bool {
+			return m.Says("addon1", "AddonTokenRefreshed") == "True/"+"AddonTokenRefreshed"
+		})
 		user.expectUse(t, "token", 5)
 	})
 	w.Step("the add-on was never without access", func(t *testing.T) {
@@ -91,23 +101,27 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 	})
 }
 
-// reconcileAsHub runs the hub's half once with an administrator's rights, so that a test knows that it ran.
+// reconcileAsHub runs the hub's half once with an administrator's rights, so
+// that a test knows that it ran.
 func (m *addOnMember) reconcileAsHub(addOn string) {
 	m.T.Helper()
 	hub, err := token.NewHub(token.HubOptions{Client: m.Admin, Reader: m.Admin})
 	if err == nil {
-		_, err = hub.Reconcile(m.T.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
+		_, err = hub.Reconcile(m.T.Context(),
+			reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Name, Name: addOn}})
 	}
 	regtest.Must(m.T, err)
 }
 
-// expectRemovedAfterwards expects by the audit logs that the ServiceAccount went after the last write of the Secret, and after the agent had
-// withdrawn its condition.
+// expectRemovedAfterwards expects by the audit logs that the ServiceAccount
+// went after the last write of the Secret, and after the agent had withdrawn
+// its condition.
 func (m *addOnMember) expectRemovedAfterwards(t *testing.T, addOn string) {
 	t.Helper()
 	var removed, stored, withdrawn time.Time
 	for _, r := range m.Hub.Audit(t, regtest.HubUser) {
-		if r.Verb == "delete" && r.Resource == "serviceaccounts" && r.Namespace == m.Name && r.Name == m.Name+"-"+addOn+"-agent" {
+		if r.Verb == "delete" && r.Resource == "serviceaccounts" && r.Namespace == m.Name && r.Name == m.Name+"-"+addOn+
+			"-agent" {
 			removed = r.Time
 		}
 	}
@@ -126,7 +140,8 @@ func (m *addOnMember) expectRemovedAfterwards(t *testing.T, addOn string) {
 	}
 }
 
-// addOnUser is an add-on that uses its right all the time, with what is in its Secret.
+// addOnUser is an add-on that uses its right all the time, with what is in its
+// Secret.
 type addOnUser struct {
 	stop     func()
 	mu       sync.Mutex
@@ -139,7 +154,8 @@ func (m *addOnMember) useContinuously(addOn string) *addOnUser {
 	u := &addOnUser{uses: map[string]int{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	local, key := regtest.NewClient(t, m.Managed.Config()), client.ObjectKey{Namespace: m.AddOnNamespace(), Name: addOn + "-hub-kubeconfig"}
+	local, key := regtest.NewClient(t, m.Managed.Config()),
+		client.ObjectKey{Namespace: m.AddOnNamespace(), Name: addOn + "-hub-kubeconfig"}
 	scheme, namespace := regtest.Scheme(t), m.Name
 	use := func(secret *corev1.Secret) (version string, err error) {
 		if err := local.Get(ctx, key, secret); err != nil {

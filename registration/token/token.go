@@ -16,14 +16,16 @@ import (
 	"github.com/workloadid/workloadid/registration/internal/renewal"
 )
 
-// Keys of the Secret. The last two are for readers: the driver goes by the token itself.
+// Keys of the Secret. The last two are for readers: the driver goes by the
+// token itself.
 const (
 	tokenFile      = "token"
 	expirationFile = "expiration"
 	uidFile        = "uid"
 )
 
-// leastInterval separates two refreshes of a token, however short it lives and however wrong the agent's clock is.
+// leastInterval separates two refreshes of a token, however short it lives and
+// however wrong the agent's clock is.
 const leastInterval = 30 * time.Second
 
 // userOf returns the user name that the tokens of a ServiceAccount say.
@@ -38,14 +40,15 @@ type token struct {
 	issued, expiry time.Time
 }
 
-// parseToken refuses a token of another ServiceAccount. Only the API server verifies signatures. Its errors hold no part of a token
-// but the subject.
+// parseToken refuses a token of another ServiceAccount. Only the API server
+// verifies signatures. Its errors hold no part of a token but the subject.
 func parseToken(raw string, account client.ObjectKey) (*token, error) {
 	claims, err := jwt.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	t := &token{raw: raw, uid: types.UID(claims.Kubernetes.ServiceAccount.UID), issued: claims.IssuedAt.Time, expiry: claims.Expiry.Time}
+	t := &token{raw: raw, uid: types.UID(claims.Kubernetes.ServiceAccount.UID), issued: claims.IssuedAt.Time,
+		expiry: claims.Expiry.Time}
 	switch {
 	case claims.Subject != userOf(account):
 		return nil, fmt.Errorf("its subject is %.300q instead of %q", claims.Subject, userOf(account))
@@ -63,10 +66,12 @@ func (t *token) credential() *registration.Credential {
 }
 
 func (t *token) describe(account client.ObjectKey) string {
-	return fmt.Sprintf("The token of ServiceAccount %s (UID: %s) expires at %s.", account, t.uid, t.expiry.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("The token of ServiceAccount %s (UID: %s) expires at %s.", account, t.uid,
+		t.expiry.UTC().Format(time.RFC3339))
 }
 
-// renewAt counts from the issue or, if the agent's clock is behind the hub's, from the receipt.
+// renewAt counts from the issue or, if the agent's clock is behind the hub's,
+// from the receipt.
 func (t *token) renewAt(received, now time.Time) time.Time {
 	start := t.issued
 	if !received.IsZero() && received.Before(start) {
@@ -75,7 +80,8 @@ func (t *token) renewAt(received, now time.Time) time.Time {
 	return renewal.At([]byte(t.raw), start, t.expiry.Sub(t.issued), received, now, leastInterval)
 }
 
-// readyMessage is the message of TokenInfrastructureReady=True, which carries the UID to the agent.
+// readyMessage is the message of TokenInfrastructureReady=True, which carries
+// the UID to the agent.
 func readyMessage(account client.ObjectKey, uid types.UID) string {
 	return fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)
 }
@@ -88,10 +94,12 @@ func parseReady(message string, account client.ObjectKey) (types.UID, bool) {
 	return types.UID(uid), ok && found && isUID(types.UID(uid))
 }
 
-// isUID allows more than UUIDs, since Kubernetes does not promise that UIDs are UUIDs.
+// isUID allows more than UUIDs, since Kubernetes does not promise that UIDs are
+// UUIDs.
 func isUID(uid types.UID) bool {
 	const most = 128
-	return uid != "" && len(uid) <= most && strings.Trim(strings.ToLower(string(uid)), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+	return uid != "" && len(uid) <= most &&
+		strings.Trim(strings.ToLower(string(uid)), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
 // progress is the driver's state. Times are by the agent's clock.
@@ -137,5 +145,6 @@ func (f failure) wait() time.Duration { return time.Duration(f.Seconds) * time.S
 // again is the failure after another one for the same goal.
 func (f failure) again(now time.Time, why *problem) failure {
 	wait := min(max(2*f.wait(), firstRetry), lastRetry)
-	return failure{Goal: f.Goal, Retry: now.Add(wait), Seconds: int64(wait / time.Second), Reason: why.reason, Message: why.message}
+	return failure{Goal: f.Goal, Retry: now.Add(wait), Seconds: int64(wait / time.Second), Reason: why.reason,
+		Message: why.message}
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/workloadid/workloadid/registration/token"
 )
 
-// bothCRD has both versions without a conversion webhook, and serves the older one.
+// bothCRD has both versions without a conversion webhook, and serves the older
+// one.
 const bothCRD = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: managedclusteraddons.addon.open-cluster-management.io}
@@ -44,7 +45,9 @@ func (w *addOnEnvironment) serve(v1alpha1, v1beta1 bool) {
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName("managedclusteraddons.addon.open-cluster-management.io")
-	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/versions/0/served","value":%t},{"op":"add","path":"/spec/versions/1/served","value":%t}]`, v1alpha1, v1beta1)
+	patch := fmt.Sprintf(
+		`[{"op":"add","path":"/spec/versions/0/served","value":%t},{"op":"add","path":"/spec/versions/1/served","value":%t}]`,
+		v1alpha1, v1beta1)
 	regtest.Must(w.T, w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch))))
 	regtest.Eventually(w.T, "the hub serves the versions", func() bool {
 		w.Admin = regtest.NewClient(w.T, w.Hub.Config()) // a client remembers what was served
@@ -53,7 +56,8 @@ func (w *addOnEnvironment) serve(v1alpha1, v1beta1 bool) {
 	})
 }
 
-// Tokens end with the cluster, and go on with the add-on, whatever versions of the add-on API the hub serves meanwhile.
+// Tokens end with the cluster, and go on with the add-on, whatever versions of
+// the add-on API the hub serves meanwhile.
 func TestHubStopsServingAddOns(t *testing.T) {
 	w := newAddOnEnvironmentWith(t, kubetest.StartNew(t), bothCRD)
 	tokens := newToken(t, 0)
@@ -63,7 +67,9 @@ func TestHubStopsServingAddOns(t *testing.T) {
 		m.run(tokens)
 		m.NewAddOn("addon1", kubeClientItem)
 		m.Registered("addon1", registration.AuthTypeToken)
-		m.UntilAddOn("addon1", "the token is reported", func() bool { return m.Says("addon1", "AddonTokenRefreshed") == "True/AddonTokenRefreshed" })
+		m.UntilAddOn("addon1", "the token is reported", func() bool {
+			return m.Says("addon1", "AddonTokenRefreshed") == "True/AddonTokenRefreshed"
+		})
 		users[name] = m.AddOnClient("addon1")
 		m.stop()
 		return m
@@ -85,7 +91,8 @@ func TestHubStopsServingAddOns(t *testing.T) {
 		gone.DeleteAddOn("addon1") // the garbage collector finds no owner of that version
 		uid := restarted.account("addon1").UID
 		restarted.PatchAddOn("addon1", func(s *addon.Status) { // as the agent or a conversion webhook does
-			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
+			s.Items = []ocm.Registration{{Type: ocm.KubeClient, Driver: registration.AuthTypeToken,
+				Subject: ocm.Subject{User: "system:serviceaccount:restarted:restarted-addon1-agent"}}}
 		})
 		w.runTokens()
 		restarted.UntilAddOn("addon1", "the owner has the served version", func() bool {

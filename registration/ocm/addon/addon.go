@@ -21,7 +21,8 @@ import (
 // version read back empty in the other.
 var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io", Version: "v1beta1"}
 
-// ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's namespace, in v1beta1.
+// ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's
+// namespace, in v1beta1.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -67,7 +68,8 @@ type ManagedClusterAddOnStatus struct {
 
 // HealthCheck says who reports the condition Available of an add-on.
 type HealthCheck struct {
-	// Mode is Lease, the default, if the agent reports by the add-on's Lease, and Customized if another program reports.
+	// Mode is Lease, the default, if the agent reports by the add-on's Lease,
+	// and Customized if another program reports.
 	// +optional
 	// +kubebuilder:validation:Enum=Lease;Customized
 	Mode string `json:"mode,omitempty"`
@@ -101,7 +103,8 @@ type KubeClientSubject struct {
 	Groups []string `json:"groups,omitempty"`
 }
 
-// CustomSignerConfig is an item for other servers that accept client certificates.
+// CustomSignerConfig is an item for other servers that accept client
+// certificates.
 type CustomSignerConfig struct {
 	// +kubebuilder:validation:MinLength=5
 	// +kubebuilder:validation:MaxLength=571
@@ -142,7 +145,8 @@ func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 	for _, item := range items {
 		r := RegistrationConfig{Type: item.Type}
 		if item.Type == ocm.KubeClient {
-			r.KubeClient = &KubeClientConfig{Driver: item.Driver, Subject: KubeClientSubject{User: item.Subject.User, Groups: item.Subject.Groups}}
+			r.KubeClient = &KubeClientConfig{Driver: item.Driver,
+				Subject: KubeClientSubject{User: item.Subject.User, Groups: item.Subject.Groups}}
 		} else if item.SignerName != "" { // the API server accepts an item without body, and refuses an empty name
 			r.CustomSigner = &CustomSignerConfig{SignerName: item.SignerName, Subject: item.Subject}
 		}

@@ -29,8 +29,10 @@ type status interface {
 // Both versions read as the same items, and are written as they were read.
 func TestItemsOfBothVersions(t *testing.T) {
 	items := []ocm.Registration{
-		{Type: ocm.KubeClient, Driver: registration.AuthTypeToken, Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
-		{Type: ocm.CustomSigner, SignerName: "example.com/signer", Subject: ocm.Subject{User: "u", Groups: []string{"g"}, OrganizationUnits: []string{"o"}}},
+		{Type: ocm.KubeClient, Driver: registration.AuthTypeToken,
+			Subject: ocm.Subject{User: "system:serviceaccount:cluster1:a"}},
+		{Type: ocm.CustomSigner, SignerName: "example.com/signer",
+			Subject: ocm.Subject{User: "u", Groups: []string{"g"}, OrganizationUnits: []string{"o"}}},
 	}
 	for version, tc := range map[string]struct {
 		status, again status
@@ -87,7 +89,8 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// A change that meets another change is made again, and a change of nothing is no write.
+// A change that meets another change is made again, and a change of nothing is
+// no write.
 func TestPatchStatus(t *testing.T) {
 	for _, version := range []schema.GroupVersion{v1alpha1.GroupVersion, addon.GroupVersion} {
 		t.Run(version.Version, func(t *testing.T) {
@@ -103,11 +106,13 @@ func TestPatchStatus(t *testing.T) {
 			o.SetNamespace("cluster1")
 			o.SetName("addon1")
 			writes := 0
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).WithStatusSubresource(o).WithInterceptorFuncs(interceptor.Funcs{
-				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-					writes++
-					return c.SubResource(sub).Patch(ctx, o, p, opts...)
-				}}).Build()
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).WithStatusSubresource(o).WithInterceptorFuncs(
+				interceptor.Funcs{
+					SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+						opts ...client.SubResourcePatchOption) error {
+						writes++
+						return c.SubResource(sub).Patch(ctx, o, p, opts...)
+					}}).Build()
 			stale := api.New()
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), stale); err != nil {
 				t.Fatal(err)

@@ -18,7 +18,8 @@ const (
 	// ConditionTokenInfrastructureReady reports that the add-on's
 	// ServiceAccount exists and that the cluster may request its tokens.
 	ConditionTokenInfrastructureReady = "TokenInfrastructureReady"
-	// NameLabel is the label of objects that belong to an add-on, such as its CertificateSigningRequests.
+	// NameLabel is the label of objects that belong to an add-on, such as its
+	// CertificateSigningRequests.
 	NameLabel = "open-cluster-management.io/addon-name"
 )
 
@@ -29,7 +30,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return v1alpha1.AddToScheme(s)
 }
 
-// Status is the part of an add-on's status that registration uses, in any version.
+// Status is the part of an add-on's status that registration uses, in any
+// version.
 //
 // +kubebuilder:object:generate=false
 type Status struct {
@@ -37,7 +39,8 @@ type Status struct {
 	Namespace  string
 	Items      []ocm.Registration
 	Conditions []metav1.Condition
-	// HealthCheckMode is Lease or Customized, and "" means Lease. PatchStatus leaves it to the add-on's own controller.
+	// HealthCheckMode is Lease or Customized, and "" means Lease. PatchStatus
+	// leaves it to the add-on's own controller.
 	HealthCheckMode string
 }
 

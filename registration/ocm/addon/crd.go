@@ -5,5 +5,6 @@ import _ "embed"
 //go:embed addon.open-cluster-management.io_managedclusteraddons.yaml
 var crd string
 
-// CRD is the CustomResourceDefinition of ManagedClusterAddOns, in YAML, for hubs that have none. It serves one version.
+// CRD is the CustomResourceDefinition of ManagedClusterAddOns, in YAML, for
+// hubs that have none. It serves one version.
 func CRD() string { return crd }

@@ -17,7 +17,8 @@ import (
 // +kubebuilder:object:generate=false
 type API struct{ older bool }
 
-// Discover returns v1alpha1 where the hub serves it, else v1beta1. It fails with a meta.NoKindMatchError if the hub serves neither.
+// Discover returns v1alpha1 where the hub serves it, else v1beta1. It fails
+// with a meta.NoKindMatchError if the hub serves neither.
 func Discover(mapper meta.RESTMapper) (API, error) {
 	kind := schema.GroupKind{Group: GroupVersion.Group, Kind: "ManagedClusterAddOn"}
 	_, err := mapper.RESTMapping(kind, v1alpha1.GroupVersion.Version)

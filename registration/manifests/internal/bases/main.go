@@ -1,4 +1,5 @@
-// Command bases writes the kustomize bases of hub and agent below a folder: make generate runs it.
+// Command bases writes the kustomize bases of hub and agent below a folder:
+// make generate runs it.
 package main
 
 import (
@@ -23,7 +24,8 @@ func write(dir string) error {
 		return err
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil { //nolint:gosec // as git has them
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content),
+			0o644); err != nil { //nolint:gosec // as git has them
 			return err
 		}
 	}
@@ -32,9 +34,12 @@ func write(dir string) error {
 
 const header = "# Written by make generate from package registration/manifests.\n"
 
-// files returns the content of files by path. The kustomization.yaml beside each sets the tag of its image.
+// files returns the content of files by path. The kustomization.yaml beside
+// each sets the tag of its image.
 func files() (map[string]string, error) {
-	hub, err := manifests.Hub(manifests.HubOptions{Image: "ghcr.io/workloadid/wid-hub", AuthTypes: []string{registration.AuthTypeCSR},
+	hub,
+		err := manifests.Hub(manifests.HubOptions{Image: "ghcr.io/workloadid/wid-hub",
+		AuthTypes:      []string{registration.AuthTypeCSR},
 		AddOnAuthTypes: []string{registration.AuthTypeCSR, registration.AuthTypeToken}})
 	if err != nil {
 		return nil, err
@@ -43,7 +48,10 @@ func files() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := manifests.Agent(manifests.AgentOptions{Image: "ghcr.io/workloadid/wid-agent", Cluster: "$(CLUSTER_NAME)", AuthType: registration.AuthTypeCSR,
+	agent,
+		err := manifests.Agent(manifests.AgentOptions{Image: "ghcr.io/workloadid/wid-agent", Cluster: "$(CLUSTER_NAME)",
+		AuthType:      registration.AuthTypeCSR,
 		AddOnAuthType: registration.AuthTypeToken})
-	return map[string]string{"hub/hub.yaml": header + hub, "hub/relay/relay.yaml": header + relay, "agent/agent.yaml": header + agent}, err
+	return map[string]string{"hub/hub.yaml": header + hub, "hub/relay/relay.yaml": header + relay,
+		"agent/agent.yaml": header + agent}, err
 }

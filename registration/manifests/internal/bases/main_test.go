@@ -41,7 +41,8 @@ func overlay(t *testing.T) string {
 	}
 	const remote = "https://github.com/workloadid/workloadid//config/agent?ref=v0.1.0"
 	documented := document.Read(t, "docs/registration.md").Section("With kustomize").Block("yaml", "kind: Kustomization")
-	files := map[string]string{"kustomization.yaml": document.Replace(t, documented, remote, base), "kubeconfig": "apiVersion: v1\n"}
+	files := map[string]string{"kustomization.yaml": document.Replace(t, documented, remote, base),
+		"kubeconfig": "apiVersion: v1\n"}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -71,7 +72,8 @@ func relayOverlay(t *testing.T) string {
 	return dir
 }
 
-// Each base is applied to a real API server. The agent's is refused until an overlay names the cluster.
+// Each base is applied to a real API server. The agent's is refused until an
+// overlay names the cluster.
 func TestBasesOnARealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t)
 	for _, row := range []struct{ name, dir, refused string }{
@@ -82,7 +84,9 @@ func TestBasesOnARealAPIServer(t *testing.T) {
 		{"controller", filepath.Join(config, "controller"), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"), "--kubeconfig="+cluster.Kubeconfig(t), "apply", "--server-side", "-k", row.dir) //nolint:gosec // a program of our own build
+			cmd := exec.CommandContext(t.Context(), filepath.Join(kubetest.Assets(t), "kubectl"),
+				"--kubeconfig="+cluster.Kubeconfig(t), "apply", "--server-side", "-k",
+				row.dir) //nolint:gosec // a program of our own build
 			out, err := cmd.CombinedOutput()
 			if (err != nil) != (row.refused != "") || !strings.Contains(string(out), row.refused) {
 				t.Errorf("%v\n%s", err, out)

@@ -21,7 +21,8 @@ var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io"
 // KubeClientSigner is the signer of kubeClient items.
 const KubeClientSigner = "kubernetes.io/kube-apiserver-client"
 
-// ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's namespace.
+// ManagedClusterAddOn is an add-on of a managed cluster, in the cluster's
+// namespace.
 //
 // +kubebuilder:object:root=true
 type ManagedClusterAddOn struct {
@@ -45,7 +46,8 @@ type ManagedClusterAddOnStatus struct {
 	// Namespace holds the credentials on the managed cluster.
 	Namespace     string               `json:"namespace,omitempty"`
 	Registrations []RegistrationConfig `json:"registrations,omitempty"`
-	// KubeClientDriver is the driver of all kubeClient items, and "" until the agent has declared it.
+	// KubeClientDriver is the driver of all kubeClient items, and "" until the
+	// agent has declared it.
 	KubeClientDriver string      `json:"kubeClientDriver,omitempty"`
 	HealthCheck      HealthCheck `json:"healthCheck,omitzero"`
 }
@@ -55,13 +57,15 @@ type HealthCheck struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// RegistrationConfig is a registration item. The signer KubeClientSigner means the hub's API server.
+// RegistrationConfig is a registration item. The signer KubeClientSigner means
+// the hub's API server.
 type RegistrationConfig struct {
 	SignerName string  `json:"signerName"`
 	Subject    Subject `json:"subject,omitempty"`
 }
 
-// Subject is the identity in a credential. The name of the organization units is singular on the wire.
+// Subject is the identity in a credential. The name of the organization units
+// is singular on the wire.
 type Subject struct {
 	User              string   `json:"user,omitempty"`
 	Groups            []string `json:"groups,omitempty"`
@@ -90,7 +94,8 @@ func (s *ManagedClusterAddOnStatus) Items() []ocm.Registration {
 	return items
 }
 
-// SetItems reverses Items. All kubeClient items share the driver of the last one.
+// SetItems reverses Items. All kubeClient items share the driver of the last
+// one.
 func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 	s.Registrations, s.KubeClientDriver = nil, ""
 	for _, item := range items {
