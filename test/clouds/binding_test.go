@@ -24,8 +24,8 @@ import (
 
 const boundScope = "https://management.azure.com/.default"
 
-// boundPod is a pod of AKS with identity bindings: its environment, and a token of its ServiceAccount from a real API
-// server.
+// boundPod is a pod of AKS with identity bindings: its environment, and a token
+// of its ServiceAccount from a real API server.
 type boundPod struct {
 	*environment
 	proxy     *cloudtest.AKSTokenProxy
@@ -79,8 +79,8 @@ func (p *boundPod) allow(yes bool) {
 	p.proxy.SetRight(azureTenant, p.clientID, subjects...)
 }
 
-// clients are the SDK's client of the pod, ours of the pod, and ours of a controller for the ServiceAccount. None
-// caches.
+// clients are the SDK's client of the pod, ours of the pod, and ours of a
+// controller for the ServiceAccount. None caches.
 func (p *boundPod) clients(t *testing.T) map[string]func(context.Context) (string, error) {
 	t.Helper()
 	provider := &azure.Provider{IdentityBindings: true}
@@ -138,7 +138,8 @@ func (p *boundPod) tokenRequests(t *testing.T, use func(context.Context) (string
 	return requests
 }
 
-// The SDK's own client of identity bindings and ours send the proxy the same request, over the same environment.
+// The SDK's own client of identity bindings and ours send the proxy the same
+// request, over the same environment.
 func TestIdentityBindingsLikeAzidentity(t *testing.T) {
 	p := newBoundPod(t)
 	clients := p.clients(t)

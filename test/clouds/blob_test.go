@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// blobStore is an account of Blob storage with one container, which the tenant A may use.
+// blobStore is an account of Blob storage with one container, which the tenant
+// A may use.
 type blobStore struct {
 	cloud *cloudtest.Cloud
 	kube  *cloudtest.Client
@@ -30,14 +31,16 @@ type blobStore struct {
 }
 
 // clientIDs are the identities of the tenants.
-var clientIDs = map[string]string{"tenant-a": "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08", "tenant-b": "4a7272f9-f186-41af-9f84-6a92e32d7cd0"}
+var clientIDs = map[string]string{"tenant-a": "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08",
+	"tenant-b": "4a7272f9-f186-41af-9f84-6a92e32d7cd0"}
 
 func newBlobStore(t *testing.T) *blobStore {
 	t.Helper()
 	issuer, s := testenv.Issuer(t), &blobStore{cloud: testenv.Cloud(t)}
 	s.kube = issuer.Client()
 	for namespace, id := range clientIDs {
-		account := testenv.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation, azureTenant)
+		account := testenv.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation,
+			azureTenant)
 		if err := s.kube.Create(t.Context(), account); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +52,8 @@ func newBlobStore(t *testing.T) *blobStore {
 	return s
 }
 
-// Do sends requests to Blob storage, and answers with a challenge itself while the token lacks the claims.
+// Do sends requests to Blob storage, and answers with a challenge itself while
+// the token lacks the claims.
 func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
 	identity, _ := s.cloud.Azure().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if strings.Contains(identity.Claims, strings.Trim(s.claims, "{}")) {
@@ -62,12 +66,15 @@ func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
 		Header: http.Header{"Www-Authenticate": {challenge}}}, nil
 }
 
-// client returns the SDK's own client of Blob storage, with the credential of a tenant.
+// client returns the SDK's own client of Blob storage, with the credential of a
+// tenant.
 func (s *blobStore) client(t *testing.T, namespace string) *azblob.Client {
 	t.Helper()
-	opts := append(optionsOf(s.cloud, s.kube, namespace), auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
-	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...), &azblob.ClientOptions{
-		ClientOptions: azcore.ClientOptions{Transport: s, Retry: policy.RetryOptions{MaxRetries: -1}}})
+	opts := append(optionsOf(s.cloud, s.kube, namespace),
+		auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
+	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...),
+		&azblob.ClientOptions{
+			ClientOptions: azcore.ClientOptions{Transport: s, Retry: policy.RetryOptions{MaxRetries: -1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +110,8 @@ func TestBlobStorage(t *testing.T) {
 	if n := s.cloud.Calls("entra", "token"); n != 1 {
 		t.Errorf("%d exchanges for a blob and three downloads", n)
 	}
-	if _, err := download(t.Context(), s.client(t, "tenant-b")); !bloberror.HasCode(err, bloberror.AuthorizationPermissionMismatch) {
+	if _, err := download(t.Context(), s.client(t, "tenant-b")); !bloberror.HasCode(err,
+		bloberror.AuthorizationPermissionMismatch) {
 		t.Errorf("tenant B: %v", err)
 	}
 	s.cloud.Azure().RemoveFederatedCredentials(azureTenant, clientIDs["tenant-b"])
@@ -111,7 +119,8 @@ func TestBlobStorage(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
 }
 
-// After a challenge with claims (continuous access evaluation), the SDK requests another token with these claims.
+// After a challenge with claims (continuous access evaluation), the SDK
+// requests another token with these claims.
 func TestBlobStorageWithClaims(t *testing.T) {
 	s := newBlobStore(t)
 	c := s.client(t, "tenant-a")

@@ -1,4 +1,5 @@
-// Package clouds_test tries credentials of all three clouds with the clouds' own SDKs, partly with a real API server as the issuer.
+// Package clouds_test tries credentials of all three clouds with the clouds'
+// own SDKs, partly with a real API server as the issuer.
 package clouds_test
 
 import (
@@ -68,17 +69,21 @@ func newEnvironment(t *testing.T) *environment {
 	t.Cleanup(tokens.Close)
 	c, err := client.New(cluster.User(t, "controller-of-"+t.Name(), "",
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"get"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}), client.Options{})
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}),
+		client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
 	fakeKMS(cloud, kmsKey, nil)
-	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
-	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testenv.NewBuckets(cloud), aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
+	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: cluster.IssuerURL(), Fetch: cluster.IssuerClient(t)})
+	return &environment{cluster: cluster, cloud: cloud, client: c, tokens: tokens, buckets: testenv.NewBuckets(cloud),
+		aws: &aws.Provider{}, azure: &azure.Provider{}, gcp: &gcp.Provider{}}
 }
 
-// tenant is a namespace with a ServiceAccount that has an identity in each cloud.
+// tenant is a namespace with a ServiceAccount that has an identity in each
+// cloud.
 type tenant struct {
 	*environment
 	namespace, role, clientID, bucket string
@@ -92,8 +97,9 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	subject := "system:serviceaccount:" + n.namespace + ":app"
 
 	w.cloud.AWS().SetRole(n.role, cloudtest.Trust{Issuer: w.cluster.IssuerURL(), Subjects: []string{subject}})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID, cloudtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
-		Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
+	w.cloud.Azure().AddFederatedCredential(azureTenant, clientID,
+		cloudtest.FederatedCredential{Issuer: w.cluster.IssuerURL(), Subject: subject,
+			Audience: azure.DefaultAudience, Fetch: w.cluster.IssuerClient(t)})
 	w.cloud.Azure().SetContainer(blobAccount, n.namespace, cloudtest.AzureContainer{Tenant: azureTenant,
 		Writers: []string{clientID}})
 	blobs, err := n.blobs("app")
@@ -103,20 +109,23 @@ func (w *environment) tenant(t *testing.T, clientID string) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.buckets.Set(n.bucket, testenv.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
-		Objects: map[string]string{"file": secretOfBlob}})
+	w.buckets.Set(n.bucket,
+		testenv.Bucket{Viewers: []string{"principal://iam.googleapis.com/" + gcpPool + "/subject/" + subject},
+			Objects: map[string]string{"file": secretOfBlob}})
 	return n
 }
 
-// serviceAccount creates one with the annotations of a tenant, perhaps another one.
+// serviceAccount creates one with the annotations of a tenant, perhaps another
+// one.
 func (n *tenant) serviceAccount(t *testing.T, name string, of *tenant) {
 	t.Helper()
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name, Annotations: map[string]string{
-		aws.RoleARNAnnotation:                  of.role,
-		azure.ClientIDAnnotation:               of.clientID,
-		azure.TenantIDAnnotation:               azureTenant,
-		gcp.WorkloadIdentityProviderAnnotation: gcpProvider,
-	}}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name,
+		Annotations: map[string]string{
+			aws.RoleARNAnnotation:                  of.role,
+			azure.ClientIDAnnotation:               of.clientID,
+			azure.TenantIDAnnotation:               azureTenant,
+			gcp.WorkloadIdentityProviderAnnotation: gcpProvider,
+		}}}
 	if err := n.cluster.Client().Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +155,8 @@ func (n *tenant) decrypt(ctx context.Context, name string) (string, error) {
 }
 
 func (n *tenant) blobs(name string) (*azblob.Client, error) {
-	return azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", n.azure.NewTokenCredential(n.options(name)...),
+	return azblob.NewClient("https://"+blobAccount+".blob.core.windows.net",
+		n.azure.NewTokenCredential(n.options(name)...),
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: n.cloud.Client()}})
 }
 
@@ -167,8 +177,10 @@ func (n *tenant) blob(ctx context.Context, name string, of *tenant) (string, err
 
 // object reads from Google Cloud Storage, from the bucket of a tenant.
 func (n *tenant) object(ctx context.Context, name string, of *tenant) (string, error) {
-	httpClient, err := httptransport.NewClient(&httptransport.Options{Credentials: n.gcp.NewCredentials(n.options(name)...).Credentials,
-		BaseRoundTripper: n.cloud.Client().Transport})
+	httpClient,
+		err := httptransport.NewClient(
+		&httptransport.Options{Credentials: n.gcp.NewCredentials(n.options(name)...).Credentials,
+			BaseRoundTripper: n.cloud.Client().Transport})
 	if err != nil {
 		return "", err
 	}
@@ -177,7 +189,8 @@ func (n *tenant) object(ctx context.Context, name string, of *tenant) (string, e
 
 // objectWithTokenSource is the same with the older adapter.
 func (n *tenant) objectWithTokenSource(ctx context.Context, name string, of *tenant) (string, error) {
-	httpClient := oauth2.NewClient(context.WithValue(ctx, oauth2.HTTPClient, n.cloud.Client()), n.gcp.NewTokenSource(ctx, n.options(name)...))
+	httpClient := oauth2.NewClient(context.WithValue(ctx, oauth2.HTTPClient, n.cloud.Client()),
+		n.gcp.NewTokenSource(ctx, n.options(name)...))
 	return readObject(ctx, of.bucket, option.WithHTTPClient(httpClient))
 }
 
@@ -195,13 +208,16 @@ func readObject(ctx context.Context, bucket string, opts ...option.ClientOption)
 	return string(content), err
 }
 
-// uses are what a tenant does, by cloud. Each reads the data of a tenant, perhaps of another one.
+// uses are what a tenant does, by cloud. Each reads the data of a tenant,
+// perhaps of another one.
 func (n *tenant) uses(name string, of *tenant) map[string]func(context.Context) (string, error) {
 	return map[string]func(context.Context) (string, error){
-		"kms":                        func(ctx context.Context) (string, error) { return n.decrypt(ctx, name) },
-		"blob":                       func(ctx context.Context) (string, error) { return n.blob(ctx, name, of) },
-		"storage":                    func(ctx context.Context) (string, error) { return n.object(ctx, name, of) },
-		"storage with a TokenSource": func(ctx context.Context) (string, error) { return n.objectWithTokenSource(ctx, name, of) },
+		"kms":     func(ctx context.Context) (string, error) { return n.decrypt(ctx, name) },
+		"blob":    func(ctx context.Context) (string, error) { return n.blob(ctx, name, of) },
+		"storage": func(ctx context.Context) (string, error) { return n.object(ctx, name, of) },
+		"storage with a TokenSource": func(ctx context.Context) (string, error) {
+			return n.objectWithTokenSource(ctx, name, of)
+		},
 	}
 }
 
@@ -216,10 +232,12 @@ func TestThreeClouds(t *testing.T) {
 			}
 		}
 	}
-	if sts, entra, google := w.cloud.Calls("sts", ""), w.cloud.Calls("entra", ""), w.cloud.Calls("gcp-sts", ""); sts != 2 || entra != 2 || google != 2 {
+	if sts, entra, google := w.cloud.Calls("sts", ""), w.cloud.Calls("entra", ""),
+		w.cloud.Calls("gcp-sts", ""); sts != 2 || entra != 2 || google != 2 {
 		t.Errorf("%d exchanges in AWS, %d in Azure, %d in GCP for two tenants", sts, entra, google)
 	}
-	// A copy of another tenant's annotations gets nothing: the clouds go by the subject.
+	// A copy of another tenant's annotations gets nothing: the clouds go by the
+	// subject.
 	b.serviceAccount(t, "thief", a)
 	for what, use := range b.uses("thief", a) {
 		got, err := use(t.Context())

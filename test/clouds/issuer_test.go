@@ -35,11 +35,13 @@ func TestBlobSDKAndStoreShareFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := azblob.Open(blobAccount, "$web", azblob.Options{Prefix: "cluster-1", Credential: credential, HTTPClient: cloud.Client()})
+	store, err := azblob.Open(blobAccount, "$web",
+		azblob.Options{Prefix: "cluster-1", Credential: credential, HTTPClient: cloud.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sdk, err := sdkblob.NewClient("https://"+blobAccount+".blob.core.windows.net", credential, &sdkblob.ClientOptions{ClientOptions: options})
+	sdk, err := sdkblob.NewClient("https://"+blobAccount+".blob.core.windows.net", credential,
+		&sdkblob.ClientOptions{ClientOptions: options})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,28 +75,33 @@ func TestBlobSDKAndStoreShareFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // nothing was written
-	if content, version, err := store.Read(t.Context(), issuer.KeysFile); err != nil || string(content) != "two" || version != string(*answer.ETag) {
+	if content, version, err := store.Read(t.Context(), issuer.KeysFile); err != nil || string(content) != "two" ||
+		version != string(*answer.ETag) {
 		t.Errorf("%q, %q, %v; the SDK has version %q", content, version, err, *answer.ETag)
 	}
 }
 
-// The SDK of the IAM API sees the keys that the store uploads, and the other way round.
+// The SDK of the IAM API sees the keys that the store uploads, and the other
+// way round.
 func TestIAMSDKAndStoreShareKeys(t *testing.T) {
 	cloud := testenv.Cloud(t)
 	const email = "publisher@my-project.iam.gserviceaccount.com"
-	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider, cloudtest.WorkloadIdentityProvider{Issuer: "https://kubernetes.default.svc",
-		Admins: []string{"serviceAccount:" + email}})
+	cloud.GCP().SetWorkloadIdentityProvider(gcpProvider,
+		cloudtest.WorkloadIdentityProvider{Issuer: "https://kubernetes.default.svc",
+			Admins: []string{"serviceAccount:" + email}})
 	source := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: cloud.GCP().IssueAccessToken(email)})
 	store, err := gcppool.Open(gcpProvider, gcppool.Options{TokenSource: source, HTTPClient: cloud.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := iam.NewService(t.Context(), option.WithHTTPClient(oauth2.NewClient(context.WithValue(t.Context(), oauth2.HTTPClient, cloud.Client()), source)))
+	api, err := iam.NewService(t.Context(),
+		option.WithHTTPClient(oauth2.NewClient(context.WithValue(t.Context(), oauth2.HTTPClient, cloud.Client()), source)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pools := api.Projects.Locations.WorkloadIdentityPools.Providers
-	operation, err := pools.Patch(gcpProvider, &iam.WorkloadIdentityPoolProvider{Oidc: &iam.Oidc{JwksJson: keySet}}).UpdateMask("oidc.jwksJson").Do()
+	operation, err := pools.Patch(gcpProvider,
+		&iam.WorkloadIdentityPoolProvider{Oidc: &iam.Oidc{JwksJson: keySet}}).UpdateMask("oidc.jwksJson").Do()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,10 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// fakeKMS serves one key of AWS KMS at the host of its region: Encrypt, Decrypt and GenerateDataKey, for requests with a valid
-// signature of an identity that allowed admits; nil admits all. It encrypts nothing: a ciphertext is the key's ARN and the plaintext.
+// fakeKMS serves one key of AWS KMS at the host of its region: Encrypt, Decrypt
+// and GenerateDataKey, for requests with a valid signature of an identity that
+// allowed admits; nil admits all. It encrypts nothing: a ciphertext is the
+// key's ARN and the plaintext.
 func fakeKMS(cloud *cloudtest.Cloud, keyARN string, allowed func(role, action string) bool) {
 	region := strings.Split(keyARN, ":")[3]
 	cloud.Handle("kms."+region+".amazonaws.com", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -20,7 +22,8 @@ func fakeKMS(cloud *cloudtest.Cloud, keyARN string, allowed func(role, action st
 		case err != nil:
 			answerKMS(w, http.StatusBadRequest, map[string]any{"__type": "UnrecognizedClientException", "message": err.Error()})
 		case allowed != nil && !allowed(id.RoleARN, action):
-			answerKMS(w, http.StatusBadRequest, map[string]any{"__type": "AccessDeniedException", "Message": "not authorized to perform: kms:" + action})
+			answerKMS(w, http.StatusBadRequest,
+				map[string]any{"__type": "AccessDeniedException", "Message": "not authorized to perform: kms:" + action})
 		default:
 			serveKMS(w, r, keyARN, action)
 		}

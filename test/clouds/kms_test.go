@@ -20,19 +20,26 @@ const tenantRole = "arn:aws:iam::" + account + ":role/tenant-a"
 
 // optionsOf returns the options of a call for a ServiceAccount "app".
 func optionsOf(cloud *cloudtest.Cloud, c auth.KubernetesClient, namespace string) []auth.Option {
-	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, c), auth.WithHTTPClient(cloud.Client()),
-		auth.WithSTSRegion("eu-central-1"), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"})}
+	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, c),
+		auth.WithHTTPClient(cloud.Client()),
+		auth.WithSTSRegion("eu-central-1"),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"})}
 }
 
-// newKMS returns a client of KMS as controllers use it for decryption, with the credentials of tenant-a.
+// newKMS returns a client of KMS as controllers use it for decryption, with the
+// credentials of tenant-a.
 func newKMS(t *testing.T, cloud *cloudtest.Cloud) *kms.Client {
 	t.Helper()
 	issuer := testenv.Issuer(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(tenantRole, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
-	opts := optionsOf(cloud, issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)), "tenant-a")
-	opts = append(opts, auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
-	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1, Credentials: aws.NewCredentialsProvider(opts...)})
+	cloud.AWS().SetRole(tenantRole,
+		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	opts := optionsOf(cloud, issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)),
+		"tenant-a")
+	opts = append(opts,
+		auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
+	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1,
+		Credentials: aws.NewCredentialsProvider(opts...)})
 }
 
 func TestDecryptWithKMS(t *testing.T) {
@@ -48,7 +55,8 @@ func TestDecryptWithKMS(t *testing.T) {
 	if err != nil || string(opened.Plaintext) != "a secret" || sdkaws.ToString(opened.KeyId) != kmsKey {
 		t.Errorf("got %+v, %v", opened, err)
 	}
-	data, err := c.GenerateDataKey(t.Context(), &kms.GenerateDataKeyInput{KeyId: sdkaws.String(kmsKey), KeySpec: "AES_256"})
+	data, err := c.GenerateDataKey(t.Context(),
+		&kms.GenerateDataKeyInput{KeyId: sdkaws.String(kmsKey), KeySpec: "AES_256"})
 	if err != nil || len(data.Plaintext) != 32 {
 		t.Errorf("data key: %v", err)
 	}

@@ -1,4 +1,5 @@
-// Package flux_test runs one small controller on fluxcd/pkg/auth and on workloadid, and compares the two.
+// Package flux_test runs one small controller on fluxcd/pkg/auth and on
+// workloadid, and compares the two.
 package flux_test
 
 import (
@@ -61,23 +62,28 @@ func newCloudAndCluster(t *testing.T) *cloudAndCluster {
 	t.Helper()
 	issuer, cloud := testenv.Issuer(t), testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+	cloud.AWS().SetRole(role,
+		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, sourcev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bucket := &sourcev1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: bucketKey.Name}, Spec: sourcev1.BucketSpec{
-		Provider: sourcev1.BucketProviderAmazon, BucketName: "b", Region: region, ServiceAccountName: "app"}}
-	artifact := &sourcev1.OCIRepository{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: ociKey.Name}, Spec: sourcev1.OCIRepositorySpec{
-		Provider: sourcev1.AmazonOCIProvider, URL: sourcev1.OCIRepositoryPrefix + repository, ServiceAccountName: "app"}}
+	bucket := &sourcev1.Bucket{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: bucketKey.Name},
+		Spec: sourcev1.BucketSpec{
+			Provider: sourcev1.BucketProviderAmazon, BucketName: "b", Region: region, ServiceAccountName: "app"}}
+	artifact := &sourcev1.OCIRepository{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: ociKey.Name},
+		Spec: sourcev1.OCIRepositorySpec{
+			Provider: sourcev1.AmazonOCIProvider, URL: sourcev1.OCIRepositoryPrefix + repository, ServiceAccountName: "app"}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(bucket, artifact,
 		testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role)).Build()
-	return &cloudAndCluster{cloud: cloud, kube: issuer.Wrap(kube), http: &http.Client{Transport: inProcess{cloud.Handler()}}, lifetime: time.Hour}
+	return &cloudAndCluster{cloud: cloud, kube: issuer.Wrap(kube),
+		http: &http.Client{Transport: inProcess{cloud.Handler()}}, lifetime: time.Hour}
 }
 
-// inProcess serves requests without a network, so that they run in a bubble of synctest.
+// inProcess serves requests without a network, so that they run in a bubble of
+// synctest.
 type inProcess struct{ handler http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -100,7 +106,8 @@ func (w *cloudAndCluster) setSessions(d time.Duration) {
 	}})
 }
 
-// remaining returns how long a session is still valid. The fake itself knows sessions of an hour only.
+// remaining returns how long a session is still valid. The fake itself knows
+// sessions of an hour only.
 func (w *cloudAndCluster) remaining(t *testing.T, accessKeyID string) time.Duration {
 	t.Helper()
 	identity, ok := w.cloud.AWS().Identity(accessKeyID)
@@ -128,12 +135,14 @@ type fluxSDK struct {
 	http                   *http.Client
 }
 
-func (f fluxSDK) AssumeRoleWithWebIdentity(ctx context.Context, in *sts.AssumeRoleWithWebIdentityInput, o sts.Options) (*sts.AssumeRoleWithWebIdentityOutput, error) {
+func (f fluxSDK) AssumeRoleWithWebIdentity(ctx context.Context, in *sts.AssumeRoleWithWebIdentityInput,
+	o sts.Options) (*sts.AssumeRoleWithWebIdentityOutput, error) {
 	o.HTTPClient = f.http
 	return sts.New(o).AssumeRoleWithWebIdentity(ctx, in)
 }
 
-// GetAuthorizationToken removes the colons from the password of the fake, with which fluxcd/pkg/auth refuses it.
+// GetAuthorizationToken removes the colons from the password of the fake, with
+// which fluxcd/pkg/auth refuses it.
 func (f fluxSDK) GetAuthorizationToken(ctx context.Context, config sdkaws.Config) (any, error) {
 	config.HTTPClient = f.http
 	out, err := ecr.NewFromConfig(config).GetAuthorizationToken(ctx, &ecr.GetAuthorizationTokenInput{})
@@ -179,7 +188,8 @@ type startFunc func(*testing.T, *cloudAndCluster, ...string) *controller
 
 var versions = map[string]startFunc{"before": newBefore, "after": newAfter}
 
-// resetFlux undoes the settings of fluxcd/pkg/auth, which are those of the process.
+// resetFlux undoes the settings of fluxcd/pkg/auth, which are those of the
+// process.
 func resetFlux() {
 	fluxauth.DisableObjectLevelWorkloadIdentity()
 	fluxauth.SetDefaultServiceAccount("")
@@ -199,7 +209,8 @@ func newBefore(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &before.Reconciler{Client: w.kube, TokenCache: tokens, AWS: fluxaws.Provider{Implementation: fluxSDK{http: w.http}}, List: c.list, Pull: c.pull}
+	r := &before.Reconciler{Client: w.kube, TokenCache: tokens,
+		AWS: fluxaws.Provider{Implementation: fluxSDK{http: w.http}}, List: c.list, Pull: c.pull}
 	c.bucket, c.oci = r.ReconcileBucket, r.ReconcileOCIRepository
 	return c
 }
@@ -221,7 +232,8 @@ func newAfter(t *testing.T, w *cloudAndCluster, args ...string) *controller {
 	if tokens != nil {
 		t.Cleanup(tokens.Close)
 	}
-	r := &after.Reconciler{Client: w.kube, TokenCache: tokens, Metrics: m, Settings: &config.Settings, AWS: &aws.Provider{}, HTTPClient: w.http, List: c.list, Pull: c.pull}
+	r := &after.Reconciler{Client: w.kube, TokenCache: tokens, Metrics: m, Settings: &config.Settings,
+		AWS: &aws.Provider{}, HTTPClient: w.http, List: c.list, Pull: c.pull}
 	c.bucket, c.oci = r.ReconcileBucket, r.ReconcileOCIRepository
 	return c
 }

@@ -40,7 +40,8 @@ func families(t *testing.T, registry *prometheus.Registry) (all []string) {
 	return all
 }
 
-// counters returns the values of the counters of an object, and of the requests.
+// counters returns the values of the counters of an object, and of the
+// requests.
 func counters(t *testing.T, registry *prometheus.Registry, object string) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -61,12 +62,14 @@ func counters(t *testing.T, registry *prometheus.Registry, object string) map[st
 	return values
 }
 
-// All metrics of fluxcd/pkg/cache have the same names, labels and types. The port has more.
+// All metrics of fluxcd/pkg/cache have the same names, labels and types. The
+// port has more.
 func TestMetricNames(t *testing.T) {
 	more := []string{
 		"gotk_token_cache_exchanges{} GAUGE", "gotk_token_cache_mint_duration_seconds{provider,result} HISTOGRAM",
 		"gotk_token_cache_rate_queued_exchanges{} GAUGE", "gotk_token_cache_refreshes_total{result} COUNTER",
-		"gotk_token_cache_running_exchanges{} GAUGE", "gotk_token_cache_slot_queued_exchanges{} GAUGE", "gotk_token_cache_waiting_callers{} GAUGE",
+		"gotk_token_cache_running_exchanges{} GAUGE", "gotk_token_cache_slot_queued_exchanges{} GAUGE",
+		"gotk_token_cache_waiting_callers{} GAUGE",
 	}
 	got := map[string][]string{}
 	for name, start := range versions {
@@ -84,11 +87,14 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// A cached access token counts once. Cached registry credentials count twice in Flux, which looks up their access token too.
+// A cached access token counts once. Cached registry credentials count twice in
+// Flux, which looks up their access token too.
 func TestEventCounts(t *testing.T) {
 	want := map[string]map[string]float64{
-		"before/bucket": {"cache_miss": 1, "cache_hit": 1, "requests": 2}, "after/bucket": {"cache_miss": 1, "cache_hit": 1, "requests": 2},
-		"before/oci": {"cache_miss": 2, "cache_hit": 2, "requests": 4}, "after/oci": {"cache_miss": 2, "cache_hit": 1, "requests": 3},
+		"before/bucket": {"cache_miss": 1, "cache_hit": 1, "requests": 2},
+		"after/bucket":  {"cache_miss": 1, "cache_hit": 1, "requests": 2},
+		"before/oci":    {"cache_miss": 2, "cache_hit": 2, "requests": 4},
+		"after/oci":     {"cache_miss": 2, "cache_hit": 1, "requests": 3},
 	}
 	for version, start := range versions {
 		bucket, oci := start(t, newCloudAndCluster(t)), start(t, newCloudAndCluster(t))
@@ -105,10 +111,12 @@ func TestEventCounts(t *testing.T) {
 	}
 }
 
-// The finalizer of a deleted object removes its series, and works with the cache off.
+// The finalizer of a deleted object removes its series, and works with the
+// cache off.
 func TestFinalizer(t *testing.T) {
 	for version, start := range versions {
-		for name, flag := range map[string]string{"cache on": "--token-cache-max-size=10", "cache off": "--token-cache-max-size=0"} {
+		for name, flag := range map[string]string{"cache on": "--token-cache-max-size=10",
+			"cache off": "--token-cache-max-size=0"} {
 			t.Run(version+"/"+name, func(t *testing.T) {
 				w := newCloudAndCluster(t)
 				c := start(t, w, flag)

@@ -17,20 +17,27 @@ import (
 )
 
 // object is the involved object of calls that no reconciler makes.
-var object = cache.InvolvedObject{Kind: sourcev1.BucketKind, Name: bucketKey.Name, Namespace: tenant, Operation: cache.OperationReconcile}
+var object = cache.InvolvedObject{Kind: sourcev1.BucketKind, Name: bucketKey.Name, Namespace: tenant,
+	Operation: cache.OperationReconcile}
 
-// An object with spec.provider aws and a foreign registry fails in both versions. A keychain fails if it is strict.
+// An object with spec.provider aws and a foreign registry fails in both
+// versions. A keychain fails if it is strict.
 func TestForeignRegistry(t *testing.T) {
 	const foreign = "ghcr.io/org/app"
 	for version, start := range versions {
 		t.Run(version, func(t *testing.T) {
 			w := newCloudAndCluster(t)
 			c := start(t, w)
-			edit(t, w, ociKey, &sourcev1.OCIRepository{}, func(o *sourcev1.OCIRepository) { o.Spec.URL = sourcev1.OCIRepositoryPrefix + foreign })
-			if _, err := c.oci(t.Context(), ociKey); err == nil || errors.Is(err, auth.ErrMisconfigured) != (version == "after") {
+			edit(t, w, ociKey, &sourcev1.OCIRepository{}, func(o *sourcev1.OCIRepository) {
+				o.Spec.URL = sourcev1.OCIRepositoryPrefix + foreign
+			})
+			if _, err := c.oci(t.Context(), ociKey); err == nil ||
+				errors.Is(err, auth.ErrMisconfigured) != (version == "after") {
 				t.Errorf("error %v", err)
 			}
-			edit(t, w, ociKey, &sourcev1.OCIRepository{}, func(o *sourcev1.OCIRepository) { o.Spec.Provider = sourcev1.GenericOCIProvider })
+			edit(t, w, ociKey, &sourcev1.OCIRepository{}, func(o *sourcev1.OCIRepository) {
+				o.Spec.Provider = sourcev1.GenericOCIProvider
+			})
 			run(t, c.oci, ociKey)
 			if *c.login != (authn.AuthConfig{}) || len(w.cloud.Log()) > 0 {
 				t.Errorf("provider generic gets %v, with calls %v", c.login, w.cloud.Log())
@@ -38,7 +45,8 @@ func TestForeignRegistry(t *testing.T) {
 		})
 	}
 	w := newCloudAndCluster(t)
-	opts := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: tenant, Name: "app"}, w.kube), auth.WithOwner(object), auth.WithHTTPClient(w.http)}
+	opts := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: tenant, Name: "app"}, w.kube),
+		auth.WithOwner(object), auth.WithHTTPClient(w.http)}
 	providers, err := auth.NewProviderSet(&aws.Provider{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,13 +88,16 @@ func TestForeignRegistry(t *testing.T) {
 	}
 }
 
-// A call that names a ServiceAccount needs an owner, also with the cache off. Flux has no owner.
+// A call that names a ServiceAccount needs an owner, also with the cache off.
+// Flux has no owner.
 func TestOwner(t *testing.T) {
 	w := newCloudAndCluster(t)
 	newBefore(t, w) // switches the feature gate on
 	key := client.ObjectKey{Namespace: tenant, Name: "app"}
-	_, err := fluxauth.GetAccessToken(t.Context(), fluxaws.Provider{Implementation: fluxSDK{http: w.http}}, fluxauth.WithClient(w.kube),
-		fluxauth.WithServiceAccountName(key.Name), fluxauth.WithServiceAccountNamespace(key.Namespace), fluxauth.WithSTSRegion(region))
+	_, err := fluxauth.GetAccessToken(t.Context(), fluxaws.Provider{Implementation: fluxSDK{http: w.http}},
+		fluxauth.WithClient(w.kube),
+		fluxauth.WithServiceAccountName(key.Name), fluxauth.WithServiceAccountNamespace(key.Namespace),
+		fluxauth.WithSTSRegion(region))
 	if err != nil {
 		t.Errorf("Flux, without an owner: %v", err)
 	}
@@ -96,14 +107,18 @@ func TestOwner(t *testing.T) {
 		opts []auth.Option
 		want error
 	}{
-		"none":                                {nil, auth.ErrMisconfigured},
-		"no cache, involved object":           {[]auth.Option{auth.WithCache(nil, object)}, nil},
-		"WithOwner alone":                     {[]auth.Option{auth.WithOwner(object)}, nil},
-		"of another namespace":                {[]auth.Option{auth.WithOwner(other)}, auth.ErrDenied},
-		"of another namespace, by the Policy": {[]auth.Option{auth.WithOwner(other), auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool { return true }})}, nil},
+		"none":                      {nil, auth.ErrMisconfigured},
+		"no cache, involved object": {[]auth.Option{auth.WithCache(nil, object)}, nil},
+		"WithOwner alone":           {[]auth.Option{auth.WithOwner(object)}, nil},
+		"of another namespace":      {[]auth.Option{auth.WithOwner(other)}, auth.ErrDenied},
+		"of another namespace, by the Policy": {[]auth.Option{auth.WithOwner(other),
+			auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(cache.InvolvedObject, client.ObjectKey) bool {
+				return true
+			}})}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := append(row.opts, auth.WithServiceAccount(key, w.kube), auth.WithSTSRegion(region), auth.WithHTTPClient(w.http))
+			opts := append(row.opts, auth.WithServiceAccount(key, w.kube), auth.WithSTSRegion(region),
+				auth.WithHTTPClient(w.http))
 			if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, opts...); !errors.Is(err, row.want) {
 				t.Errorf("error %v", err)
 			}
@@ -111,8 +126,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The session of AWS that a bucket gets, by name. Its name is new, since IAM conditions may name it. Empty: the object fails, and AWS is not
-// asked.
+// The session of AWS that a bucket gets, by name. Its name is new, since IAM
+// conditions may name it. Empty: the object fails, and AWS is not asked.
 func TestSession(t *testing.T) {
 	const flux, port = "app.tenant-a." + region + ".fluxcd.io", "tenant-a.app"
 	t.Setenv("AWS_REGION", region)

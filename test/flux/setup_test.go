@@ -51,7 +51,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// What the port refuses at the start. TestRemainingLifetime has the values that both accept.
+// What the port refuses at the start. TestRemainingLifetime has the values that
+// both accept.
 func TestFlagValues(t *testing.T) {
 	for name, row := range map[string]struct {
 		flags         []string
@@ -63,9 +64,10 @@ func TestFlagValues(t *testing.T) {
 		"a default":                          {flags: []string{"--default-service-account=app"}, before: true, after: true},
 		"a default with a namespace":         {flags: []string{"--default-service-account=ns/app"}, before: true},
 		"a negative duration":                {flags: []string{"--token-cache-max-duration=-1s"}, before: true},
-		"a negative duration, cache off":     {flags: []string{"--token-cache-max-duration=-1s", "--token-cache-max-size=0"}, before: true},
-		"more than an hour":                  {flags: []string{"--token-cache-max-duration=2h"}, before: true, after: true},
-		"a negative size":                    {flags: []string{"--token-cache-max-size=-1"}, before: true, after: true},
+		"a negative duration, cache off": {flags: []string{"--token-cache-max-duration=-1s", "--token-cache-max-size=0"},
+			before: true},
+		"more than an hour": {flags: []string{"--token-cache-max-duration=2h"}, before: true, after: true},
+		"a negative size":   {flags: []string{"--token-cache-max-size=-1"}, before: true, after: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(resetFlux)
@@ -85,7 +87,9 @@ func TestFlagValues(t *testing.T) {
 
 // docs/migrating-from-fluxcd.md says how much the port changed.
 func TestSizeOfThePort(t *testing.T) {
-	out, _ := exec.CommandContext(t.Context(), "git", "diff", "--no-index", "--no-color", "--no-ext-diff", "-U0", "before", "after").Output() // fails, since they differ
+	// fails, since they differ
+	out, _ := exec.CommandContext(t.Context(), "git", "diff", "--no-index", "--no-color", "--no-ext-diff", "-U0", "before",
+		"after").Output()
 	imported := regexp.MustCompile(`^.\t(\w+ )?"[^"]+"$`)
 	count := map[string]int{}
 	for line := range strings.Lines(string(out)) {

@@ -44,13 +44,16 @@ func pushBase(ctx context.Context, registry string) (string, error) {
 
 // machineCAs returns the CA certificates that programs on this machine trust.
 func machineCAs() ([]byte, error) {
-	for _, file := range []string{os.Getenv("SSL_CERT_FILE"), "/" + caFile, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"} {
+	for _, file := range []string{os.Getenv("SSL_CERT_FILE"), "/" + caFile, "/etc/pki/tls/certs/ca-bundle.crt",
+		"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"} {
 		content, err := os.ReadFile(file)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return content, err
 		}
 	}
-	return nil, errors.New("no CA certificates on this machine: install the package ca-certificates, or name a PEM file in SSL_CERT_FILE")
+	return nil,
+		errors.New(
+			"no CA certificates on this machine: install the package ca-certificates, or name a PEM file in SSL_CERT_FILE")
 }
 
 func baseIndex(certificates []byte) (v1.ImageIndex, error) {
@@ -58,28 +61,32 @@ func baseIndex(certificates []byte) (v1.ImageIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
-		tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range []string{"amd64", "arm64"} {
 		platform := v1.Platform{OS: "linux", Architecture: arch}
-		image, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1), &v1.ConfigFile{OS: platform.OS, Architecture: arch,
-			Config: v1.Config{User: "65532", Env: []string{"PATH=/usr/bin:/bin", "SSL_CERT_FILE=/" + caFile}}})
+		image, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+			&v1.ConfigFile{OS: platform.OS, Architecture: arch,
+				Config: v1.Config{User: "65532", Env: []string{"PATH=/usr/bin:/bin", "SSL_CERT_FILE=/" + caFile}}})
 		if err != nil {
 			return nil, err
 		}
 		if image, err = mutate.AppendLayers(image, layer); err != nil {
 			return nil, err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
 	return index, nil
 }
 
-// baseFiles returns a tar archive of the files that a static program needs. Its bytes depend on the certificates alone.
+// baseFiles returns a tar archive of the files that a static program needs. Its
+// bytes depend on the certificates alone.
 func baseFiles(certificates []byte) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

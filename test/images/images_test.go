@@ -32,7 +32,8 @@ var root = filepath.Join("..", "..")
 // limits are the sizes in MB that the programs in the images stay below.
 var limits = map[string]int64{"wid-hub": 50, "iam-credentials-pod": 25}
 
-// newRegistry starts a registry that holds the base image. It returns its address and the environment of make.
+// newRegistry starts a registry that holds the base image. It returns its
+// address and the environment of make.
 func newRegistry(t *testing.T) (address string, env []string) {
 	t.Helper()
 	address, end, err := serveRegistry(t.Context())
@@ -47,11 +48,13 @@ func newRegistry(t *testing.T) (address string, env []string) {
 	return address, append(os.Environ(), "KO_DEFAULTBASEIMAGE="+base, "MAKEFLAGS=", "KO_DOCKER_REPO=")
 }
 
-// runMake runs a target, which writes to the folder, for the platform of this machine.
+// runMake runs a target, which writes to the folder, for the platform of this
+// machine.
 func runMake(t *testing.T, target, dir string, env []string, variables ...string) {
 	t.Helper()
 	platform := "linux/" + runtime.GOARCH
-	args := append([]string{"-C", root, target, "OUT=" + dir, "PLATFORMS=" + platform, "WID_PLATFORMS=" + platform}, variables...)
+	args := append([]string{"-C", root, target, "OUT=" + dir, "PLATFORMS=" + platform, "WID_PLATFORMS=" + platform},
+		variables...)
 	cmd := exec.CommandContext(t.Context(), "make", args...)
 	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -120,7 +123,8 @@ func checkConfig(t *testing.T, program string, image v1.Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/" + program}) || len(config.Config.Cmd) > 0 {
+	if config.Config.User != "65532:65532" || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/" + program}) ||
+		len(config.Config.Cmd) > 0 {
 		t.Errorf("user %q, entrypoint %q, arguments %q", config.Config.User, config.Config.Entrypoint, config.Config.Cmd)
 	}
 }
@@ -143,7 +147,8 @@ func checkSBOM(t *testing.T, reference string) {
 		SPDXVersion string
 		Packages    []struct{ Name string }
 	}
-	if err := json.NewDecoder(content).Decode(&sbom); err != nil || !strings.HasPrefix(sbom.SPDXVersion, "SPDX-") || len(sbom.Packages) < 3 {
+	if err := json.NewDecoder(content).Decode(&sbom); err != nil || !strings.HasPrefix(sbom.SPDXVersion, "SPDX-") ||
+		len(sbom.Packages) < 3 {
 		t.Errorf("SBOM %.300v, %v", sbom, err)
 	}
 }
@@ -179,7 +184,8 @@ func write(path string, header *tar.Header, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// checkBinary checks that the program needs no other file, holds no path of this machine, and is small.
+// checkBinary checks that the program needs no other file, holds no path of
+// this machine, and is small.
 func checkBinary(t *testing.T, program, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -204,11 +210,13 @@ func checkBinary(t *testing.T, program, path string) {
 	}
 }
 
-// start runs the program with the folder as its file system, which needs root. Others run it directly.
+// start runs the program with the folder as its file system, which needs root.
+// Others run it directly.
 func start(t *testing.T, dir, program string) {
 	t.Helper()
 	version := program + " version "
-	if git, err := os.Stat(filepath.Join(root, ".git")); err == nil && git.IsDir() { // Go records the version in clones, not in work trees
+	// Go records the version in clones, not in work trees
+	if git, err := os.Stat(filepath.Join(root, ".git")); err == nil && git.IsDir() {
 		version += "v"
 	}
 	for flag, want := range map[string]string{"--version": version, "--help": "usage"} {

@@ -1,10 +1,13 @@
-// Command images runs a command beside an image registry on loopback, so that images are built without a network:
+// Command images runs a command beside an image registry on loopback, so that
+// images are built without a network:
 //
 //	go -C test/images run . make images                     writes tarballs
 //	go -C test/images run . make release-dry-run            builds everything that a release has
 //
-// The registry holds a base image like gcr.io/distroless/static:nonroot, with the CA certificates of this machine. The command runs in the
-// root of the repository. It finds the base in KO_DEFAULTBASEIMAGE and the address of the registry in LOOPBACK_REGISTRY.
+// The registry holds a base image like gcr.io/distroless/static:nonroot, with
+// the CA certificates of this machine. The command runs in the root of the
+// repository. It finds the base in KO_DEFAULTBASEIMAGE and the address of the
+// registry in LOOPBACK_REGISTRY.
 package main
 
 import (
@@ -55,12 +58,14 @@ func run(ctx context.Context, args []string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append([]string{"KO_DEFAULTBASEIMAGE=" + base}, append(os.Environ(), "LOOPBACK_REGISTRY="+address)...) // the user's base wins
+	// the user's base wins
+	cmd.Env = append([]string{"KO_DEFAULTBASEIMAGE=" + base}, append(os.Environ(), "LOOPBACK_REGISTRY="+address)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd.Run()
 }
 
-// serveRegistry starts a registry, which keeps its blobs in a temporary folder. The returned function ends it.
+// serveRegistry starts a registry, which keeps its blobs in a temporary folder.
+// The returned function ends it.
 func serveRegistry(ctx context.Context) (address string, end func(), err error) {
 	dir, err := os.MkdirTemp("", "registry")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 
 const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// makeManifests runs make manifests with a list of images, and returns the files by name.
+// makeManifests runs make manifests with a list of images, and returns the
+// files by name.
 func makeManifests(t *testing.T, references string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +35,8 @@ func makeManifests(t *testing.T, references string) map[string]string {
 // Each image of each system is the one that was built.
 func TestManifestsNameTheBuiltImages(t *testing.T) {
 	const repository = "registry.example:5000/some/where/"
-	for name, version := range map[string]string{"tag and digest": ":v1.2.3" + digest, "digest": digest, "tag": ":v1.2.3"} {
+	for name, version := range map[string]string{"tag and digest": ":v1.2.3" + digest, "digest": digest,
+		"tag": ":v1.2.3"} {
 		t.Run(name, func(t *testing.T) {
 			var references strings.Builder
 			for _, program := range programs(t) {
@@ -53,7 +55,8 @@ func TestManifestsNameTheBuiltImages(t *testing.T) {
 	}
 }
 
-// checkImages looks at the images of containers, and at the one of the sidecar, which is in a ConfigMap.
+// checkImages looks at the images of containers, and at the one of the sidecar,
+// which is in a ConfigMap.
 func checkImages(t *testing.T, file, manifest, repository, version string) {
 	t.Helper()
 	count := map[string]int{}
@@ -64,7 +67,8 @@ func checkImages(t *testing.T, file, manifest, repository, version string) {
 		}
 		count[key]++
 		program, _ := strings.CutPrefix(image, repository)
-		if program, _ = strings.CutSuffix(program, version); image != repository+program+version || !slices.Contains(programs(t), program) {
+		if program, _ = strings.CutSuffix(program, version); image != repository+program+version ||
+			!slices.Contains(programs(t), program) {
 			t.Errorf("%s: %s is %q, want %sPROGRAM%s", file, key, image, repository, version)
 		}
 	}

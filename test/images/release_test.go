@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// A release has everything that the documents download. Each program starts from its image as a node starts it: as the image's user, with
-// nothing but the image's files.
+// A release has everything that the documents download. Each program starts
+// from its image as a node starts it: as the image's user, with nothing but the
+// image's files.
 func TestRelease(t *testing.T) {
 	address, env := newRegistry(t)
 	dir, version := t.TempDir(), "v"+newestRelease(t)
@@ -38,12 +39,14 @@ func TestRelease(t *testing.T) {
 	}
 	t.Run("manifest", func(t *testing.T) {
 		manifest := read(t, filepath.Join(dir, "iam-credentials-provider.yaml"))
-		if !strings.Contains(manifest, references["iam-credentials-pod"]) || !strings.Contains(manifest, references["iam-credentials-provider"]) {
+		if !strings.Contains(manifest, references["iam-credentials-pod"]) ||
+			!strings.Contains(manifest, references["iam-credentials-provider"]) {
 			t.Errorf("the manifest lacks %q or %q", references["iam-credentials-pod"], references["iam-credentials-provider"])
 		}
 	})
 	t.Run("wid", func(t *testing.T) {
-		if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "wid-linux-"+runtime.GOARCH), "--version").Output(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "wid-linux-"+runtime.GOARCH),
+			"--version").Output(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -98,7 +101,8 @@ func TestVersionsAreThoseOfTheNewestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, named := newestRelease(t), regexp.MustCompile(`(?:\?ref=|newTag: |workloadid@|releases/download/|ghcr\.io/workloadid/[a-z-]+:)v(\d+\.\d+\.\d+)`)
+	version, named := newestRelease(t),
+		regexp.MustCompile(`(?:\?ref=|newTag: |workloadid@|releases/download/|ghcr\.io/workloadid/[a-z-]+:)v(\d+\.\d+\.\d+)`)
 	found := 0
 	for file := range strings.Lines(string(files)) {
 		for _, match := range named.FindAllStringSubmatch(read(t, filepath.Join(root, strings.TrimSpace(file))), -1) {
@@ -112,7 +116,8 @@ func TestVersionsAreThoseOfTheNewestRelease(t *testing.T) {
 	}
 }
 
-// alternatives returns the names in an address that curl expands, such as {wid-linux-amd64,checksums.txt}. The test builds wid for one platform.
+// alternatives returns the names in an address that curl expands, such as
+// {wid-linux-amd64,checksums.txt}. The test builds wid for one platform.
 func alternatives(name string) []string {
 	names := strings.Split(strings.Trim(name, "{}"), ",")
 	for i, name := range names {

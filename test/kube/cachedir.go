@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// cacheDir returns where the programs are kept whose versions modFile and its sums pin.
+// cacheDir returns where the programs are kept whose versions modFile and its
+// sums pin.
 func cacheDir(modFile string) (string, error) {
 	root, err := os.UserCacheDir()
 	if err != nil {

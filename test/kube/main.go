@@ -1,15 +1,18 @@
-// Command kube builds the programs of a Kubernetes control plane from the versions that this module pins, and prints the
-// folder that they are in. It builds once; afterwards it only prints.
+// Command kube builds the programs of a Kubernetes control plane from the
+// versions that this module pins, and prints the folder that they are in. It
+// builds once; afterwards it only prints.
 //
 //	go -C test/kube run .
 //	go -C test/kube run . -node
 //	KUBE=1.36 go -C test/kube run .
 //
-// With -node it builds the programs of a node instead, kubelet, kube-scheduler and kube-proxy, into a folder of their own.
-// Without KUBE the versions are those of go.mod, with KUBE=1.36 those of kube-1.36.mod.
+// With -node it builds the programs of a node instead, kubelet, kube-scheduler
+// and kube-proxy, into a folder of their own. Without KUBE the versions are
+// those of go.mod, with KUBE=1.36 those of kube-1.36.mod.
 //
-// The folder lies in the user's cache and is named after everything that shapes the programs. If KUBEBUILDER_ASSETS is
-// set, that is printed instead of the control plane's folder.
+// The folder lies in the user's cache and is named after everything that shapes
+// the programs. If KUBEBUILDER_ASSETS is set, that is printed instead of the
+// control plane's folder.
 package main
 
 import (
@@ -27,7 +30,8 @@ import (
 
 type program struct{ name, pkg string }
 
-// controlPlane lists the programs of a control plane, and of the command lines beside it.
+// controlPlane lists the programs of a control plane, and of the command lines
+// beside it.
 func controlPlane() []program {
 	return []program{
 		{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
@@ -82,8 +86,9 @@ func assets(ctx context.Context, ofNode bool) (string, error) {
 	return dir, buildInto(ctx, modFile, dir, programs)
 }
 
-// modFile returns the file that pins the versions of a minor version of Kubernetes; "" is the module's own. A minor
-// version without a file of its own has to be that of go.mod.
+// modFile returns the file that pins the versions of a minor version of
+// Kubernetes; "" is the module's own. A minor version without a file of its own
+// has to be that of go.mod.
 func modFile(dir, minor string) (string, error) {
 	own := filepath.Join(dir, "go.mod")
 	if minor == "" {
@@ -112,8 +117,9 @@ func complete(dir string, programs []program) bool {
 	return true
 }
 
-// buildInto builds beside dir and renames at the end: two builds at once do no harm, the first one to end wins. One go
-// build compiles what the programs share once, and links one program while it compiles the next.
+// buildInto builds beside dir and renames at the end: two builds at once do no
+// harm, the first one to end wins. One go build compiles what the programs
+// share once, and links one program while it compiles the next.
 func buildInto(ctx context.Context, modFile, dir string, programs []program) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -127,7 +133,8 @@ func buildInto(ctx context.Context, modFile, dir string, programs []program) err
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-modfile=" + modFile, "-trimpath", "-ldflags", stamp(version), "-o", tmp + string(filepath.Separator)}
+	args := []string{"build", "-modfile=" + modFile, "-trimpath", "-ldflags", stamp(version), "-o",
+		tmp + string(filepath.Separator)}
 	for _, p := range programs {
 		args = append(args, p.pkg)
 	}
@@ -149,7 +156,8 @@ func buildInto(ctx context.Context, modFile, dir string, programs []program) err
 	return nil
 }
 
-// built is the name that go build gives the program: the package's last element that is no major version.
+// built is the name that go build gives the program: the package's last element
+// that is no major version.
 func (p program) built() string {
 	if base := path.Base(p.pkg); base != "v3" {
 		return base

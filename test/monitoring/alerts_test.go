@@ -15,8 +15,9 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// fired evaluates all rules once a minute, as Prometheus does, and returns the minutes in which alerts fired. What is
-// pending because of its "for" does not fire.
+// fired evaluates all rules once a minute, as Prometheus does, and returns the
+// minutes in which alerts fired. What is pending because of its "for" does not
+// fire.
 func fired(t *testing.T, program, series string, length time.Duration) map[string][]int {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, series)
@@ -48,7 +49,8 @@ func fired(t *testing.T, program, series string, length time.Duration) map[strin
 	return minutes
 }
 
-// firing is the minutes in which an expression has held for long enough without a break.
+// firing is the minutes in which an expression has held for long enough without
+// a break.
 func firing(points []promql.FPoint, hold time.Duration) (minutes []int) {
 	const step = int64(time.Minute / time.Millisecond)
 	since := int64(-1)
@@ -84,7 +86,8 @@ func from(start time.Duration, err failure, of func(tenant int) bool) func(conte
 	return between(start, length, err, of)
 }
 
-func between(start, end time.Duration, err failure, of func(tenant int) bool) func(context.Context, int, time.Duration) error {
+func between(start, end time.Duration, err failure,
+	of func(tenant int) bool) func(context.Context, int, time.Duration) error {
 	return func(_ context.Context, tenant int, at time.Duration) error {
 		if at >= start && at < end && of(tenant) {
 			return err
@@ -167,7 +170,8 @@ func TestAlerts(t *testing.T) {
 		"outage, asked for every 10 minutes": {rarely(20, 10, outage), down},
 		"outage from the start for a third": {load{tenants: 60, together: true, exchange: from(0, "unavailable", third)},
 			[]string{serviceFailing, requestsFailing}},
-		"outage of two minutes": {load{tenants: 200, exchange: between(troubleAt, troubleAt+2*time.Minute, "unavailable", everyone)}, nil},
+		"outage of two minutes": {
+			load{tenants: 200, exchange: between(troubleAt, troubleAt+2*time.Minute, "unavailable", everyone)}, nil},
 		"outage of one of two clouds": {load{tenants: 200, cloud: twoClouds, exchange: from(troubleAt, "unavailable", tenth)},
 			[]string{"WorkloadIdentityServiceFailing gcp", requestsFailing}},
 		"API server fails": {load{tenants: 100, exchange: from(troubleAt, "kubernetes_unavailable", everyone)},
@@ -179,7 +183,8 @@ func TestAlerts(t *testing.T) {
 	})
 }
 
-// One tenant whose exchanges fail is tried again a hundred times as often as the others are renewed.
+// One tenant whose exchanges fail is tried again a hundred times as often as
+// the others are renewed.
 func TestOneBadTenantIsNoOutage(t *testing.T) {
 	t.Parallel()
 	cases := map[string]trouble{}
@@ -188,7 +193,8 @@ func TestOneBadTenantIsNoOutage(t *testing.T) {
 		cases["fails,"+name] = trouble{load{tenants: n, exchange: from(troubleAt, "unavailable", first)}, nil}
 		cases["hangs,"+name] = trouble{load{tenants: n, exchange: hang(first)}, nil}
 		// Then all good exchanges are over before the first scrape.
-		cases["fails from the start, asked for together,"+name] = trouble{load{tenants: n, together: true, exchange: from(0, "unavailable", first)}, nil}
+		cases["fails from the start, asked for together,"+
+			name] = trouble{load{tenants: n, together: true, exchange: from(0, "unavailable", first)}, nil}
 		cases["no token from the start, asked for together,"+name] = trouble{
 			load{tenants: n, together: true, exchange: from(0, "kubernetes_unavailable", first)}, nil}
 		cases["fails, asked for together,"+name] = trouble{rarely(n, 10, from(troubleAt, "unavailable", first)), nil}
@@ -222,15 +228,18 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// Exchanges that hang make patient callers wait, and others fail. Exchanges that a limit of the cache keeps from starting are not the service's fault.
+// Exchanges that hang make patient callers wait, and others fail. Exchanges
+// that a limit of the cache keeps from starting are not the service's fault.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	play(t, map[string]trouble{
 		"a service hangs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone)},
 			[]string{serviceFailing, refreshesFailing, requestsFailing}},
-		"a service hangs for clients of SDKs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone), patient: true},
+		"a service hangs for clients of SDKs": {load{tenants: 300, every: time.Minute, exchange: hang(everyone),
+			patient: true},
 			[]string{serviceFailing, refreshesFailing, requestsFailing, waiting}},
-		"one namespace with many keys hangs": {load{tenants: 300, every: time.Minute, exchange: hang(tenth), namespace: oneForTenth},
+		"one namespace with many keys hangs": {load{tenants: 300, every: time.Minute, exchange: hang(tenth),
+			namespace: oneForTenth},
 			[]string{requestsFailing, limited}},
 		"the start rate is too low": {load{tenants: 300, exchange: take(0), options: []cache.Option{cache.WithRate(0.05, 1)}},
 			[]string{requestsFailing, limited}},
@@ -251,7 +260,8 @@ func play(t *testing.T, cases map[string]trouble) {
 	}
 }
 
-// An outage goes on firing, whether or not there were scrapes an hour before: here none from minute 120 to 144.
+// An outage goes on firing, whether or not there were scrapes an hour before:
+// here none from minute 120 to 144.
 func TestScrapesThatAreMissing(t *testing.T) {
 	t.Parallel()
 	for alert, result := range map[string]string{serviceFailing: "unavailable", kubernetes: "kubernetes_unavailable"} {

@@ -1,4 +1,5 @@
-// Package monitoring_test checks the alert rules and the dashboard of docs/monitoring with Prometheus' own parser and engine.
+// Package monitoring_test checks the alert rules and the dashboard of
+// docs/monitoring with Prometheus' own parser and engine.
 package monitoring_test
 
 import (
@@ -22,7 +23,8 @@ const prefix = "gotk_token_"
 
 func newParser() parser.Parser { return parser.NewParser(parser.Options{}) }
 
-// check makes sure that an expression is valid and asks for nothing that does not exist. It returns the metrics in it.
+// check makes sure that an expression is valid and asks for nothing that does
+// not exist. It returns the metrics in it.
 func check(t *testing.T, where, text string, metrics map[string][]string) []string {
 	t.Helper()
 	expr, err := newParser().ParseExpr(text)
@@ -81,13 +83,17 @@ func checkValue(t *testing.T, where, series string, m *labels.Matcher) {
 	}
 }
 
-// resultsOf returns the values of the label result, which each program has its own of.
+// resultsOf returns the values of the label result, which each program has its
+// own of.
 func resultsOf(series string) []string {
 	for start, values := range map[string][]string{
-		prefix: cache.Results(), "registration_hub": {"success", "failure"}, "registration_agent_reconciles": {"joined", "waiting", "error"},
-		"registration_agent_addon": {"issued", "refreshed", "failed"}, "podidentity_server_token_review": {"success", "failure"},
-		"podidentity_server_request": {"Issued", "NotAttested", "NotBound", "Conflict", "RoleNotAllowed", "RoleNotAssumable", "Unavailable", "Throttled", "Malformed"},
-		"podidentity_webhook":        {"injected", "unchanged", "unbound", "skipped", "denied", "busy", "error"},
+		prefix: cache.Results(), "registration_hub": {"success", "failure"},
+		"registration_agent_reconciles":   {"joined", "waiting", "error"},
+		"registration_agent_addon":        {"issued", "refreshed", "failed"},
+		"podidentity_server_token_review": {"success", "failure"},
+		"podidentity_server_request": {"Issued", "NotAttested", "NotBound", "Conflict", "RoleNotAllowed", "RoleNotAssumable",
+			"Unavailable", "Throttled", "Malformed"},
+		"podidentity_webhook": {"injected", "unchanged", "unbound", "skipped", "denied", "busy", "error"},
 	} {
 		if strings.HasPrefix(series, start) {
 			return values
@@ -107,7 +113,8 @@ func document(t *testing.T, name string) []byte {
 
 func rules(t *testing.T, program string) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.Parse(document(t, filepath.Join(program, "alerts.yaml")), false, model.UTF8Validation, newParser(), nil)
+	groups, errs := rulefmt.Parse(document(t, filepath.Join(program, "alerts.yaml")), false, model.UTF8Validation,
+		newParser(), nil)
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -124,7 +131,8 @@ func TestAlertRules(t *testing.T) {
 			metrics := p.known(t)
 			for _, rule := range rules(t, p.name) {
 				check(t, rule.Alert, rule.Expr, metrics)
-				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) ||
+					rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 					t.Errorf("%s lacks a severity, a summary or a description", rule.Alert)
 				}
 				if !strings.Contains(readme, "| "+rule.Alert+" |") {
@@ -161,7 +169,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// checkDashboard makes sure that a dashboard shows all metrics of its program, and none that does not exist.
+// checkDashboard makes sure that a dashboard shows all metrics of its program,
+// and none that does not exist.
 func checkDashboard(t *testing.T, p program) {
 	metrics := p.known(t)
 	var shown []string
@@ -171,7 +180,8 @@ func checkDashboard(t *testing.T, p program) {
 		}
 		for _, target := range panel.Targets {
 			if target.Instant != (panel.Type != "timeseries") {
-				t.Errorf("the panel %q shows the present only if its query is for an instant, and a graph only if it is not", panel.Title)
+				t.Errorf("the panel %q shows the present only if its query is for an instant, and a graph only if it is not",
+					panel.Title)
 			}
 			shown = append(shown, check(t, panel.Title, variables.Replace(target.Expr), metrics)...)
 		}

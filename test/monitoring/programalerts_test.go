@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
-// Series of programs that work for five hours, a sample a minute. CHANGE marks what the cases replace.
+// Series of programs that work for five hours, a sample a minute. CHANGE marks
+// what the cases replace.
 const (
 	hubWorks = `registration_build_info{job="hub",component="hub",version="v0.1.0"} 1x300
 registration_build_info{job="agent",component="agent",version="v0.1.0"} 1x300
@@ -57,7 +58,8 @@ podidentity_server_token_review_duration_seconds_count{job="server",result="fail
 `
 )
 
-// Each trouble of a program raises the alert that is named for it, and no other. The changes are pairs of a series and its new samples.
+// Each trouble of a program raises the alert that is named for it, and no
+// other. The changes are pairs of a series and its new samples.
 func TestAlertsOfPrograms(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -65,45 +67,69 @@ func TestAlertsOfPrograms(t *testing.T) {
 		changes        []string
 		want           string
 	}{
-		"hub works":       {"hub", hubWorks, nil, ""},
-		"hub is absent":   {"hub", hubWorks, []string{`registration_build_info{job="hub"`, "1x60 stale"}, "RegistrationHubAbsent"},
-		"revocation":      {"hub", hubWorks, []string{`operation="revoke"`, "0x60 0+1x240"}, "RegistrationHubRevocationFailing"},
-		"grants fail":     {"hub", hubWorks, []string{`operation="grant",driver="csr",result="failure"`, "0x60 0+6x240"}, "RegistrationHubDriverFailing"},
+		"hub works": {"hub", hubWorks, nil, ""},
+		"hub is absent": {"hub", hubWorks, []string{`registration_build_info{job="hub"`, "1x60 stale"},
+			"RegistrationHubAbsent"},
+		"revocation": {"hub", hubWorks, []string{`operation="revoke"`, "0x60 0+1x240"},
+			"RegistrationHubRevocationFailing"},
+		"grants fail": {"hub", hubWorks, []string{`operation="grant",driver="csr",result="failure"`, "0x60 0+6x240"},
+			"RegistrationHubDriverFailing"},
 		"a grant fails":   {"hub", hubWorks, []string{`operation="grant",driver="csr",result="failure"`, "0x60 0+1x240"}, ""},
 		"refused":         {"hub", hubWorks, []string{`state="refused"`, "0x60 1x240"}, "RegistrationHubClustersRefused"},
 		"refused for 20m": {"hub", hubWorks, []string{`state="refused"`, "0x60 1x20 0x220"}, ""},
 		"pending for 4 h": {"hub", hubWorks, []string{`state="pending"`, "0x60 1x240"}, ""},
-		"pending":         {"hub", hubWorks, []string{`state="pending"`, "0x60 1x1540", `registration_build_info{job="hub"`, "1x1600"}, "RegistrationHubClustersPending"},
-		"old agents":      {"hub", strings.Replace(hubWorks, `"agent",version="v0.1.0"`, `"agent",version="v0.0.9"`, 1), []string{`registration_build_info{job="agent"`, "1x1600", `registration_build_info{job="hub"`, "1x1600"}, "RegistrationVersionsDiffer"},
-		"deleting":        {"hub", hubWorks, []string{`state="deleting"`, "0x60 1x240"}, "RegistrationHubClustersDeleting"},
-		"lost clusters":   {"hub", hubWorks, []string{`available="Unknown"`, "0x60 2x240"}, "RegistrationClustersNotAvailable"},
-		"many roles":      {"hub", hubWorks, []string{`registration_awsirsa_roles`, "10x60 950x240"}, "RegistrationHubRolesNearLimit"},
-		"relay fails":     {"hub", hubWorks, []string{`code="502"`, "0x60 0+30x240"}, "RegistrationRelayHubFailing"},
-		"a few 502":       {"hub", hubWorks, []string{`code="502"`, "0x60 0+5x240"}, ""},
-		"an upgrade":      {"hub", hubWorks, []string{`registration_build_info{job="agent"`, "1x60 stale"}, ""},
+		"pending": {"hub", hubWorks,
+			[]string{`state="pending"`, "0x60 1x1540", `registration_build_info{job="hub"`, "1x1600"},
+			"RegistrationHubClustersPending"},
+		"old agents": {"hub", strings.Replace(hubWorks, `"agent",version="v0.1.0"`, `"agent",version="v0.0.9"`, 1),
+			[]string{`registration_build_info{job="agent"`, "1x1600", `registration_build_info{job="hub"`, "1x1600"},
+			"RegistrationVersionsDiffer"},
+		"deleting": {"hub", hubWorks, []string{`state="deleting"`, "0x60 1x240"}, "RegistrationHubClustersDeleting"},
+		"lost clusters": {"hub", hubWorks, []string{`available="Unknown"`, "0x60 2x240"},
+			"RegistrationClustersNotAvailable"},
+		"many roles": {"hub", hubWorks, []string{`registration_awsirsa_roles`, "10x60 950x240"},
+			"RegistrationHubRolesNearLimit"},
+		"relay fails": {"hub", hubWorks, []string{`code="502"`, "0x60 0+30x240"}, "RegistrationRelayHubFailing"},
+		"a few 502":   {"hub", hubWorks, []string{`code="502"`, "0x60 0+5x240"}, ""},
+		"an upgrade":  {"hub", hubWorks, []string{`registration_build_info{job="agent"`, "1x60 stale"}, ""},
 
-		"agent works":            {"agent", agentWorks, nil, ""},
-		"agent is absent":        {"agent", agentWorks, []string{`registration_build_info`, "1x60 stale"}, "RegistrationAgentAbsent"},
-		"not joined":             {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240"}, "RegistrationAgentNotJoined"},
-		"another leader":         {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240", `pod="b"`, "0x65 1x235"}, ""},
-		"reconciles fail":        {"agent", agentWorks, []string{`result="error"`, "0x60 0+3x240"}, "RegistrationAgentFailing"},
-		"add-on fails":           {"agent", agentWorks, []string{`result="failed"`, "0x60 0+1x240"}, "RegistrationAddOnFailing"},
-		"token expires":          {"agent", agentWorks, []string{`addon="a"`, "14400x300"}, "RegistrationAddOnTokenExpires"},
-		"tokens of an hour":      {"agent", agentWorks, []string{`addon="a"`, "3600x47 6480x47 9360x47 12240x47 15120x47 18000x47 20880x12"}, ""},
-		"pod identity works":     {"podidentity", podsWork, nil, ""},
-		"server is absent":       {"podidentity", podsWork, []string{`podidentity_build_info`, "1x60 stale"}, "PodIdentityServerAbsent"},
-		"webhook is absent":      {"podidentity", podsWork, []string{`podidentity_build_info{job="webhook"`, "1x60 stale"}, "PodIdentityWebhookAbsent"},
-		"admission fails":        {"podidentity", podsWork, []string{`podidentity_webhook_pods_total{job="webhook",result="error"`, "0x60 0+1x240"}, "PodIdentityAdmissionFailing"},
-		"pods are denied":        {"podidentity", podsWork, []string{`result="denied"`, "0x60 0+1x240"}, "PodIdentityPodsDenied"},
-		"STS is down":            {"podidentity", podsWork, []string{`result="Unavailable"`, "0x60 0+9x240"}, "PodIdentityServerFailing"},
+		"agent works": {"agent", agentWorks, nil, ""},
+		"agent is absent": {"agent", agentWorks, []string{`registration_build_info`, "1x60 stale"},
+			"RegistrationAgentAbsent"},
+		"not joined":     {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240"}, "RegistrationAgentNotJoined"},
+		"another leader": {"agent", agentWorks, []string{`pod="a"`, "1x60 0x240", `pod="b"`, "0x65 1x235"}, ""},
+		"reconciles fail": {"agent", agentWorks, []string{`result="error"`, "0x60 0+3x240"},
+			"RegistrationAgentFailing"},
+		"add-on fails": {"agent", agentWorks, []string{`result="failed"`, "0x60 0+1x240"},
+			"RegistrationAddOnFailing"},
+		"token expires": {"agent", agentWorks, []string{`addon="a"`, "14400x300"}, "RegistrationAddOnTokenExpires"},
+		"tokens of an hour": {"agent", agentWorks,
+			[]string{`addon="a"`, "3600x47 6480x47 9360x47 12240x47 15120x47 18000x47 20880x12"}, ""},
+		"pod identity works": {"podidentity", podsWork, nil, ""},
+		"server is absent": {"podidentity", podsWork, []string{`podidentity_build_info`, "1x60 stale"},
+			"PodIdentityServerAbsent"},
+		"webhook is absent": {"podidentity", podsWork, []string{`podidentity_build_info{job="webhook"`, "1x60 stale"},
+			"PodIdentityWebhookAbsent"},
+		"admission fails": {"podidentity", podsWork,
+			[]string{`podidentity_webhook_pods_total{job="webhook",result="error"`, "0x60 0+1x240"},
+			"PodIdentityAdmissionFailing"},
+		"pods are denied": {"podidentity", podsWork, []string{`result="denied"`, "0x60 0+1x240"},
+			"PodIdentityPodsDenied"},
+		"STS is down": {"podidentity", podsWork, []string{`result="Unavailable"`, "0x60 0+9x240"},
+			"PodIdentityServerFailing"},
 		"STS was down for 5 min": {"podidentity", podsWork, []string{`result="Unavailable"`, "0x60 0+9x5 45x235"}, ""},
-		"reviews fail":           {"podidentity", podsWork, []string{`token_review_duration_seconds_count{job="server",result="failure"`, "0x60 0+9x240"}, "PodIdentityTokenReviewsFailing"},
-		"role is not allowed":    {"podidentity", podsWork, []string{`result="RoleNotAllowed"`, "0x60 0+1x240"}, "PodIdentityRefused"},
-		"many bad tokens":        {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+60x240"}, "PodIdentityNotAttested"},
-		"a few bad tokens":       {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+1x240"}, ""},
-		"certificate":            {"podidentity", podsWork, []string{`certificate_expiry`, "1000000x300"}, "PodIdentityCertificateExpires"},
-		"without TLS":            {"podidentity", podsWork, []string{`certificate_expiry`, "0x300"}, ""},
-		"slow":                   {"podidentity", podsWork, []string{`le="1.024"`, "0x300"}, "PodIdentitySlow"},
+		"reviews fail": {"podidentity", podsWork,
+			[]string{`token_review_duration_seconds_count{job="server",result="failure"`, "0x60 0+9x240"},
+			"PodIdentityTokenReviewsFailing"},
+		"role is not allowed": {"podidentity", podsWork, []string{`result="RoleNotAllowed"`, "0x60 0+1x240"},
+			"PodIdentityRefused"},
+		"many bad tokens": {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+60x240"},
+			"PodIdentityNotAttested"},
+		"a few bad tokens": {"podidentity", podsWork, []string{`result="NotAttested"`, "0x60 0+1x240"}, ""},
+		"certificate": {"podidentity", podsWork, []string{`certificate_expiry`, "1000000x300"},
+			"PodIdentityCertificateExpires"},
+		"without TLS": {"podidentity", podsWork, []string{`certificate_expiry`, "0x300"}, ""},
+		"slow":        {"podidentity", podsWork, []string{`le="1.024"`, "0x300"}, "PodIdentitySlow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +189,8 @@ func TestPanelsShowSomething(t *testing.T) {
 			engine := promqltest.NewTestEngine(t, false, 0, 100_000_000)
 			for _, panel := range panels(t, p.name) {
 				for _, target := range panel.Targets {
-					query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), variables.Replace(target.Expr), time.Unix(0, 0).Add(time.Hour))
+					query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0),
+						variables.Replace(target.Expr), time.Unix(0, 0).Add(time.Hour))
 					if err != nil {
 						t.Fatal(err)
 					}

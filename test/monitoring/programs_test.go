@@ -36,9 +36,11 @@ var update = flag.Bool("update", false, "write the generated files instead of co
 // program is one that has alerts and a dashboard, in the folder of its name.
 type program struct {
 	name, title string
-	// register registers the metrics of the program, in the way the program does.
+	// register registers the metrics of the program, in the way the program
+	// does.
 	register func(client.Client, prometheus.Registerer) error
-	// elsewhere is the prefix of metrics that another program's dashboard shows.
+	// elsewhere is the prefix of metrics that another program's dashboard
+	// shows.
 	elsewhere string
 }
 
@@ -62,10 +64,13 @@ func attach(prefix string, r prometheus.Registerer) error {
 	return err
 }
 
-const hubARN, managedARN = "arn:aws:eks:eu-central-1:123456789012:cluster/hub", "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
+const hubARN, managedARN = "arn:aws:eks:eu-central-1:123456789012:cluster/hub",
+	"arn:aws:eks:eu-west-1:222222222222:cluster/shop"
 
 func registerHub(c client.Client, r prometheus.Registerer) error {
-	aws, err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: struct{ awsirsa.IAM }{}, EKS: struct{ awsirsa.EKS }{},
+	aws,
+		err := awsirsa.NewHubDriver(awsirsa.HubDriverOptions{Hub: hubARN, IAM: struct{ awsirsa.IAM }{},
+		EKS:     struct{ awsirsa.EKS }{},
 		Binding: awsirsa.AccessEntries, Registerer: r})
 	if err != nil {
 		return err
@@ -73,7 +78,9 @@ func registerHub(c client.Client, r prometheus.Registerer) error {
 	if _, err = hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{aws}, Registerer: r}); err != nil {
 		return err
 	}
-	_, err = relay.New(relay.Options{Hub: &rest.Config{Host: "https://hub.example"}, ClientCAs: x509.NewCertPool(), Registerer: r})
+	_,
+		err = relay.New(relay.Options{Hub: &rest.Config{Host: "https://hub.example"}, ClientCAs: x509.NewCertPool(),
+		Registerer: r})
 	return err
 }
 
@@ -96,10 +103,13 @@ func registerPodIdentity(c client.Client, r prometheus.Registerer) error {
 		return err
 	}
 	defer tokens.Close()
-	if _, err = server.New(server.Options{Client: c, Audience: "a", Cluster: "c", Cache: tokens, Registerer: r}); err != nil {
+	if _,
+		err = server.New(server.Options{Client: c, Audience: "a", Cluster: "c", Cache: tokens, Registerer: r}); err != nil {
 		return err
 	}
-	if _, err = webhook.New(webhook.Options{Bindings: c, Live: c, Image: "i", Server: "https://s", CA: func() []byte { return nil }, Audience: "a", Registerer: r}); err != nil {
+	if _, err = webhook.New(webhook.Options{Bindings: c, Live: c, Image: "i", Server: "https://s", CA: func() []byte {
+		return nil
+	}, Audience: "a", Registerer: r}); err != nil {
 		return err
 	}
 	return attach("podidentity_", r)
@@ -117,7 +127,8 @@ type collected struct {
 	metrics []metric
 }
 
-var description = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "([^"]+)", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+var description = regexp.MustCompile(
+	`^Desc\{fqName: "([^"]+)", help: "([^"]+)", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 func (c *collected) Register(from prometheus.Collector) error {
 	descriptions := make(chan *prometheus.Desc, 100)
@@ -163,7 +174,8 @@ func (p program) metrics(t *testing.T) []metric {
 		t.Fatal(err)
 	}
 	slices.SortFunc(c.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	return slices.CompactFunc(c.metrics, func(a, b metric) bool { return a.name == b.name }) // the version, of each component
+	// the version, of each component
+	return slices.CompactFunc(c.metrics, func(a, b metric) bool { return a.name == b.name })
 }
 
 // known are the series of the program and their labels, as a scrape shows them.
@@ -175,12 +187,14 @@ func (p program) known(t *testing.T) map[string][]string {
 			all[m.name] = m.labels
 			continue
 		}
-		all[m.name+"_sum"], all[m.name+"_count"], all[m.name+"_bucket"] = m.labels, m.labels, append(slices.Clone(m.labels), "le")
+		all[m.name+"_sum"], all[m.name+"_count"], all[m.name+"_bucket"] = m.labels, m.labels,
+			append(slices.Clone(m.labels), "le")
 	}
 	return all
 }
 
-// generated compares a file of docs/monitoring with what it should hold, or writes it.
+// generated compares a file of docs/monitoring with what it should hold, or
+// writes it.
 func generated(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", "monitoring", name)
@@ -198,8 +212,9 @@ func generated(t *testing.T, name, want string) {
 // All metrics are listed, and nothing else.
 func TestGeneratedTableOfMetrics(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nAll metrics of this library, program by program. `make generate` writes this page from the code. controller-runtime adds\n" +
-		"its own to `/metrics` of every program, among them `controller_runtime_reconcile_errors_total` and `leader_election_master_status`.\n")
+	b.WriteString(
+		"# Metrics\n\nAll metrics of this library, program by program. `make generate` writes this page from the code. controller-runtime adds\n" +
+			"its own to `/metrics` of every program, among them `controller_runtime_reconcile_errors_total` and `leader_election_master_status`.\n")
 	for _, p := range programs() {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | is |\n|---|---|---|---|\n", p.title)
 		for _, m := range p.metrics(t) {

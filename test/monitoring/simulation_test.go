@@ -22,10 +22,12 @@ import (
 // length is that of a simulation.
 const length = 5 * time.Hour
 
-// load is what a controller does in that time: the cache and its metrics are real, time is not.
+// load is what a controller does in that time: the cache and its metrics are
+// real, time is not.
 type load struct {
 	tenants int
-	// together has all tenants asked for at the same time. Otherwise they come in the course of the first hour.
+	// together has all tenants asked for at the same time. Otherwise they come
+	// in the course of the first hour.
 	together bool
 	// every is how often each is asked for, 20 s if it is not set.
 	every time.Duration
@@ -56,7 +58,8 @@ func classify(err error) cache.Failure {
 	return cache.Failure{Result: string(f), Permanent: f == "denied"}
 }
 
-// series plays the load and returns what Prometheus has scraped, a sample a minute, in the language of promqltest.
+// series plays the load and returns what Prometheus has scraped, a sample a
+// minute, in the language of promqltest.
 func (l load) series(t *testing.T) string {
 	t.Helper()
 	var scrapes recording
@@ -112,7 +115,8 @@ func (l load) live(ctx context.Context, tokens *cache.TokenCache, tenant int, st
 	if l.namespace != nil {
 		namespace = l.namespace(tenant)
 	}
-	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider, Patient: l.patient, Classify: classify,
+	req := cache.Request{Key: cache.Key{byte(tenant), byte(tenant >> 8)}, Tenant: namespace, Provider: provider,
+		Patient: l.patient, Classify: classify,
 		Mint: func(ctx context.Context, _ []cache.Token) (cache.Minted, error) {
 			time.Sleep(100 * time.Millisecond)
 			if l.exchange != nil {

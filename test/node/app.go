@@ -18,13 +18,17 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// app returns a pod of the application under the Pod Security level restricted. Without arguments it asks AWS once and ends.
+// app returns a pod of the application under the Pod Security level restricted.
+// Without arguments it asks AWS once and ends.
 func app(namespace, name, serviceAccount string, args ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{
 		ServiceAccountName: serviceAccount, RestartPolicy: corev1.RestartPolicyNever,
-		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-		Containers: []corev1.Container{{Name: "app", Image: appImage, Args: args, Env: []corev1.EnvVar{{Name: "AWS_REGION", Value: region}},
-			SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(65532)), AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{Name: "app", Image: appImage, Args: args,
+			Env: []corev1.EnvVar{{Name: "AWS_REGION", Value: region}},
+			SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(65532)), AllowPrivilegeEscalation: new(false),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
 	}}
 	return pod
 }
@@ -55,7 +59,8 @@ func (c *cluster) output(ctx context.Context, pod *corev1.Pod) (o output, err er
 	return o, err
 }
 
-// answered waits for another answer of AWS to the application, and returns all output. It fails after an error of the application.
+// answered waits for another answer of AWS to the application, and returns all
+// output. It fails after an error of the application.
 func (c *cluster) answered(ctx context.Context, pod *corev1.Pod, limit time.Duration) (o output, err error) {
 	seen := -1
 	err = c.until(ctx, limit, "pod "+pod.Name+" gets an answer of AWS", func(ctx context.Context) (err error) {
@@ -81,7 +86,8 @@ func (o output) failures() error {
 	return fmt.Errorf("the application failed %d times, first: %s", len(o.errors), o.errors[0])
 }
 
-// runApp creates the pod, waits until the application has asked once and ended, and checks the session.
+// runApp creates the pod, waits until the application has asked once and ended,
+// and checks the session.
 func (c *cluster) runApp(ctx context.Context, pod *corev1.Pod, role, session string) error {
 	if err := c.Create(ctx, pod); err != nil {
 		return err
@@ -90,7 +96,9 @@ func (c *cluster) runApp(ctx context.Context, pod *corev1.Pod, role, session str
 }
 
 func (c *cluster) ranApp(ctx context.Context, pod *corev1.Pod, role, session string) error {
-	if err := c.until(ctx, time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) error { return c.succeeded(ctx, client.ObjectKeyFromObject(pod)) }); err != nil {
+	if err := c.until(ctx, time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) error {
+		return c.succeeded(ctx, client.ObjectKeyFromObject(pod))
+	}); err != nil {
 		return err
 	}
 	o, err := c.output(ctx, pod)
@@ -129,7 +137,9 @@ func (c *cluster) fetch(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 }
 
 func hasSidecar(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == podidentity.ProxyContainer })
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == podidentity.ProxyContainer
+	})
 }
 
 // statusOf returns the status of a container, empty if there is none.

@@ -17,7 +17,8 @@ import (
 
 const roleARN = "arn:aws:iam::" + account + ":role/"
 
-// trustIssuer registers the cluster's issuer in IAM, as for IAM roles for service accounts.
+// trustIssuer registers the cluster's issuer in IAM, as for IAM roles for
+// service accounts.
 func (c *cluster) trustIssuer() error {
 	fetch, err := rest.HTTPClientFor(rest.AnonymousClientConfig(c.config))
 	if err != nil {
@@ -27,9 +28,11 @@ func (c *cluster) trustIssuer() error {
 	return nil
 }
 
-// trustServiceAccount makes a role that a ServiceAccount assumes with its token.
+// trustServiceAccount makes a role that a ServiceAccount assumes with its
+// token.
 func (c *cluster) trustServiceAccount(role, namespace, name string) {
-	c.cloud.AWS().SetRole(roleARN+role, cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
+	c.cloud.AWS().SetRole(roleARN+role,
+		cloudtest.Trust{Issuer: issuer, Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
 }
 
 // createRole creates a role with a trust policy through the API of IAM.
@@ -39,7 +42,10 @@ func (c *cluster) createRole(ctx context.Context, role, trustPolicy string) erro
 	if i := strings.LastIndexByte(role, '/'); i >= 0 {
 		path, name = "/"+role[:i+1], role[i+1:]
 	}
-	api := iam.New(iam.Options{Region: "us-east-1", HTTPClient: c.cloud.Client(), Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
-	_, err := api.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(name), Path: aws.String(path), AssumeRolePolicyDocument: aws.String(trustPolicy)})
+	api := iam.New(iam.Options{Region: "us-east-1", HTTPClient: c.cloud.Client(),
+		Credentials: credentials.NewStaticCredentialsProvider(id, secret, "")})
+	_, err := api.CreateRole(ctx,
+		&iam.CreateRoleInput{RoleName: aws.String(name), Path: aws.String(path),
+			AssumeRolePolicyDocument: aws.String(trustPolicy)})
 	return err
 }

@@ -27,14 +27,18 @@ func podEnds(ctx context.Context, c *cluster) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}, Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{Name: "hello", Image: busyboxImage,
-			Command: []string{"sh", "-ec", "nslookup sts.amazonaws.com; nslookup kubernetes.default.svc." + domain + "; wget -O - http://kubernetes.default.svc:443 2>&1 | grep '400 Bad Request'"}}},
+			Command: []string{"sh", "-ec",
+				"nslookup sts.amazonaws.com; nslookup kubernetes.default.svc." + domain +
+					"; wget -O - http://kubernetes.default.svc:443 2>&1 | grep '400 Bad Request'"}}},
 	}}
 	if err := c.until(ctx, 20*time.Second, "the namespace's ServiceAccount", func(ctx context.Context) error {
 		return c.Create(ctx, pod.DeepCopy())
 	}); err != nil {
 		return err
 	}
-	return c.until(ctx, 30*time.Second, "the pod ends", func(ctx context.Context) error { return c.succeeded(ctx, client.ObjectKeyFromObject(pod)) })
+	return c.until(ctx, 30*time.Second, "the pod ends", func(ctx context.Context) error {
+		return c.succeeded(ctx, client.ObjectKeyFromObject(pod))
+	})
 }
 
 // succeeded reports whether a pod has ended without an error.

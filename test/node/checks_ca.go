@@ -25,8 +25,9 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// caReplaced plays the ten years of a CA: its successor is published, and later signs alone. The pod with short sessions
-// was created before, so its sidecar knows the successor from the server only.
+// caReplaced plays the ten years of a CA: its successor is published, and later
+// signs alone. The pod with short sessions was created before, so its sidecar
+// knows the successor from the server only.
 func (s *podIdentityState) caReplaced(ctx context.Context, c *cluster) error {
 	next, content, err := newCA()
 	if err != nil {
@@ -82,8 +83,8 @@ func newCA() (ca *x509.Certificate, content []byte, err error) {
 	return ca, slices.Concat(certificate, encoded), errors.Join(err, keyErr)
 }
 
-// setCA changes the CAs, and touches the pods, so that the kubelet mounts what follows at once. Otherwise it takes up to
-// two minutes.
+// setCA changes the CAs, and touches the pods, so that the kubelet mounts what
+// follows at once. Otherwise it takes up to two minutes.
 func (c *cluster) setCA(ctx context.Context, change func(map[string][]byte)) error {
 	issued := func() (s corev1.Secret, err error) {
 		return s, c.Get(ctx, client.ObjectKey{Namespace: iamSystem, Name: serverName}, &s)
@@ -121,7 +122,8 @@ func (c *cluster) serversVerify(ctx context.Context, ca *x509.Certificate) error
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: serverName + "." + iamSystem + ".svc"}}
+	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
+		ServerName: serverName + "." + iamSystem + ".svc"}}
 	for _, pod := range servers {
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, "8443"))
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// summary is the part of the kubelet's statistics that says how much memory containers use.
+// summary is the part of the kubelet's statistics that says how much memory
+// containers use.
 type summary struct {
 	Pods []struct {
 		PodRef     struct{ Namespace, Name string }
@@ -25,7 +26,8 @@ type summary struct {
 	}
 }
 
-// memory prints what the containers of our images use, and compares it with what they request.
+// memory prints what the containers of our images use, and compares it with
+// what they request.
 func memory(namespaces ...string) func(context.Context, *cluster) error {
 	return func(ctx context.Context, c *cluster) error {
 		out, err := c.sh(ctx, "kubectl get --raw /api/v1/nodes/"+nodeName+"/proxy/stats/summary")
@@ -39,7 +41,8 @@ func memory(namespaces ...string) func(context.Context, *cluster) error {
 		used, over := map[string]int64{}, []string(nil)
 		for _, p := range stats.Pods {
 			var pod corev1.Pod
-			if !slices.Contains(namespaces, p.PodRef.Namespace) || c.Get(ctx, client.ObjectKey{Namespace: p.PodRef.Namespace, Name: p.PodRef.Name}, &pod) != nil {
+			if !slices.Contains(namespaces, p.PodRef.Namespace) ||
+				c.Get(ctx, client.ObjectKey{Namespace: p.PodRef.Namespace, Name: p.PodRef.Name}, &pod) != nil {
 				continue // a pod that has ended meanwhile
 			}
 			requests := map[string]int64{}
@@ -55,7 +58,8 @@ func memory(namespaces ...string) func(context.Context, *cluster) error {
 					used[name] = max(used[name], container.Memory.WorkingSetBytes)
 				}
 				if ours && container.Memory.WorkingSetBytes > request {
-					over = append(over, fmt.Sprintf("%s of pod %q uses %d MiB and requests %d", container.Name, p.PodRef.Name, container.Memory.WorkingSetBytes>>20, request>>20))
+					over = append(over, fmt.Sprintf("%s of pod %q uses %d MiB and requests %d", container.Name, p.PodRef.Name,
+						container.Memory.WorkingSetBytes>>20, request>>20))
 				}
 			}
 		}

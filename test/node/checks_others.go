@@ -30,7 +30,8 @@ func pullChecks() []check {
 	}
 }
 
-// pulled applies the RBAC of docs/wid.md. The kubelet has run wid as its image credential provider since its start.
+// pulled applies the RBAC of docs/wid.md. The kubelet has run wid as its image
+// credential provider since its start.
 func pulled(ctx context.Context, c *cluster) error {
 	if err := errors.Join(c.trustIssuer(), c.pushToECR(ctx)); err != nil {
 		return err
@@ -53,7 +54,9 @@ func pulled(ctx context.Context, c *cluster) error {
 	if err := c.Create(ctx, pod); err != nil {
 		return err
 	}
-	return c.until(ctx, 50*time.Second, "the pod runs and ends", func(ctx context.Context) error { return c.succeeded(ctx, client.ObjectKeyFromObject(pod)) })
+	return c.until(ctx, 50*time.Second, "the pod runs and ends", func(ctx context.Context) error {
+		return c.succeeded(ctx, client.ObjectKeyFromObject(pod))
+	})
 }
 
 // notPulled also shows that the image on the node is no way around.
@@ -77,11 +80,13 @@ func notPulled(ctx context.Context, c *cluster) error {
 func pulling(serviceAccount string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: serviceAccount}, Spec: corev1.PodSpec{
 		ServiceAccountName: serviceAccount, RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "app", Image: registryHost + "/team/busybox:v1", ImagePullPolicy: corev1.PullAlways, Command: []string{"sh", "-c", "echo pulled"}}},
+		Containers: []corev1.Container{{Name: "app", Image: registryHost + "/team/busybox:v1",
+			ImagePullPolicy: corev1.PullAlways, Command: []string{"sh", "-c", "echo pulled"}}},
 	}}
 }
 
-// pushToECR puts an image into the registry behind ECR. Its handler sees no credentials.
+// pushToECR puts an image into the registry behind ECR. Its handler sees no
+// credentials.
 func (c *cluster) pushToECR(ctx context.Context) error {
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	c.cloud.AWS().SetRegistry(handler)
@@ -141,7 +146,8 @@ kubectl label configmap who workloadid.example/identity=aws`); err != nil {
 	})
 }
 
-// overlay writes a kustomization of a folder of config with the images of this build.
+// overlay writes a kustomization of a folder of config with the images of this
+// build.
 func (c *cluster) overlay(system, image string) error {
 	config, err := filepath.Abs(filepath.Join(root, "config", system))
 	if err != nil {

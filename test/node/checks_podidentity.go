@@ -21,14 +21,15 @@ import (
 
 // podIdentityState is what the checks of pod identity hand on.
 type podIdentityState struct {
-	// steady runs during all checks and must never see an error. short has sessions of two minutes, and so has doomed, whose
-	// binding is deleted.
+	// steady runs during all checks and must never see an error. short has
+	// sessions of two minutes, and so has doomed, whose binding is deleted.
 	steady, short, doomed *corev1.Pod
 	before                []string // objects before the installation
 }
 
 func podIdentityChecks() []check {
-	s := &podIdentityState{steady: app(tenant, "steady", "reporting", asks()...), short: app(tenant, "short", "short", asks()...), doomed: app(tenant, "doomed", "doomed", asks()...)}
+	s := &podIdentityState{steady: app(tenant, "steady", "reporting", asks()...),
+		short: app(tenant, "short", "short", asks()...), doomed: app(tenant, "doomed", "doomed", asks()...)}
 	return slices.Concat([]check{
 		{name: "install without cert-manager", run: s.install, needed: true, limit: 3 * time.Minute},
 		{name: "a pod under Restricted gets its role", run: s.getsRole, needed: true},
@@ -79,13 +80,15 @@ func (s *podIdentityState) sidecarFirst(ctx context.Context, c *cluster) error {
 		return err
 	}
 	sidecar, program := statusOf(pod, podidentity.ProxyContainer), statusOf(pod, "app")
-	if sidecar.State.Running == nil || program.State.Running == nil || program.State.Running.StartedAt.Before(&sidecar.State.Running.StartedAt) {
+	if sidecar.State.Running == nil || program.State.Running == nil ||
+		program.State.Running.StartedAt.Before(&sidecar.State.Running.StartedAt) {
 		return fmt.Errorf("sidecar %+v, app %+v", sidecar.State, program.State)
 	}
 	return s.unaffected(ctx, c)
 }
 
-// unaffected checks that the pod that runs all the time has not seen an error, and still gets answers.
+// unaffected checks that the pod that runs all the time has not seen an error,
+// and still gets answers.
 func (s *podIdentityState) unaffected(ctx context.Context, c *cluster) error {
 	o, err := c.answered(ctx, s.steady, 20*time.Second)
 	return errors.Join(err, o.failures(), o.isSession("reporting", "prod.team-a.reporting"))
@@ -93,7 +96,8 @@ func (s *podIdentityState) unaffected(ctx context.Context, c *cluster) error {
 
 func jobEnds(ctx context.Context, c *cluster) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "job"},
-		Spec: batchv1.JobSpec{BackoffLimit: new(int32(0)), Template: corev1.PodTemplateSpec{Spec: app(tenant, "", "reporting").Spec}}}
+		Spec: batchv1.JobSpec{BackoffLimit: new(int32(0)),
+			Template: corev1.PodTemplateSpec{Spec: app(tenant, "", "reporting").Spec}}}
 	if err := c.Create(ctx, job); err != nil {
 		return err
 	}
@@ -137,7 +141,8 @@ func afterSIGTERM(ctx context.Context, c *cluster) error {
 }
 
 func noBinding(ctx context.Context, c *cluster) error {
-	if err := c.apply(ctx, "{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: team-a, name: unbound}}"); err != nil {
+	if err := c.apply(ctx,
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: team-a, name: unbound}}"); err != nil {
 		return err
 	}
 	pod := app(tenant, "unbound", "unbound")
@@ -181,7 +186,9 @@ func refusedRole(ctx context.Context, c *cluster) error {
 		return err
 	}
 	if err := c.until(ctx, 30*time.Second, "the binding shows the refusal", func(ctx context.Context) error {
-		out, err := c.sh(ctx, `kubectl -n team-a get iambinding late -o jsonpath='{.status.conditions[?(@.type=="RoleAssumable")].reason}'`)
+		out,
+			err := c.sh(ctx,
+			`kubectl -n team-a get iambinding late -o jsonpath='{.status.conditions[?(@.type=="RoleAssumable")].reason}'`)
 		if err == nil && out != "AccessDenied" {
 			err = fmt.Errorf("reason %q", out)
 		}
@@ -262,20 +269,22 @@ func (s *podIdentityState) unbound(ctx context.Context, c *cluster) error {
 	if _, err := c.sh(ctx, "kubectl -n team-a delete iambinding doomed"); err != nil {
 		return err
 	}
-	return c.until(ctx, 100*time.Second, "the app has no credentials any more, and an Event says why", func(ctx context.Context) error {
-		o, err := c.output(ctx, s.doomed)
-		if err == nil && len(o.errors) == 0 {
-			err = fmt.Errorf("output: %s", last(o.text, 1))
-		}
-		if err != nil {
+	return c.until(ctx, 100*time.Second, "the app has no credentials any more, and an Event says why",
+		func(ctx context.Context) error {
+			o, err := c.output(ctx, s.doomed)
+			if err == nil && len(o.errors) == 0 {
+				err = fmt.Errorf("output: %s", last(o.text, 1))
+			}
+			if err != nil {
+				return err
+			}
+			out,
+				err := c.sh(ctx, "kubectl -n team-a get events --field-selector reason=NotBound,involvedObject.name=doomed -o name")
+			if err == nil && out == "" {
+				err = errors.New("no Event NotBound")
+			}
 			return err
-		}
-		out, err := c.sh(ctx, "kubectl -n team-a get events --field-selector reason=NotBound,involvedObject.name=doomed -o name")
-		if err == nil && out == "" {
-			err = errors.New("no Event NotBound")
-		}
-		return err
-	})
+		})
 }
 
 // serversKilled also starts a pod meanwhile, which waits for the servers.
@@ -292,12 +301,14 @@ func (s *podIdentityState) serversKilled(ctx context.Context, c *cluster) error 
 			return err
 		}
 	}
-	return errors.Join(c.runApp(ctx, app(tenant, "meanwhile", "reporting"), "reporting", "prod.team-a.reporting"), s.unaffected(ctx, c))
+	return errors.Join(c.runApp(ctx, app(tenant, "meanwhile", "reporting"), "reporting", "prod.team-a.reporting"),
+		s.unaffected(ctx, c))
 }
 
 // rollout expects that no pod is refused, and that none sees an error of AWS.
 func (s *podIdentityState) rollout(ctx context.Context, c *cluster) error {
-	if _, err := c.sh(ctx, "kubectl -n iam-system rollout restart deployment "+serverName+" iam-credentials-webhook"); err != nil {
+	if _, err := c.sh(ctx, "kubectl -n iam-system rollout restart deployment "+serverName+
+		" iam-credentials-webhook"); err != nil {
 		return err
 	}
 	var pods []*corev1.Pod
@@ -312,7 +323,9 @@ func (s *podIdentityState) rollout(ctx context.Context, c *cluster) error {
 		pods = append(pods, pod)
 	}
 	for _, pod := range pods {
-		if err := c.until(ctx, 3*time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) error { return c.succeeded(ctx, client.ObjectKeyFromObject(pod)) }); err != nil {
+		if err := c.until(ctx, 3*time.Minute, "pod "+pod.Name+" ends", func(ctx context.Context) error {
+			return c.succeeded(ctx, client.ObjectKeyFromObject(pod))
+		}); err != nil {
 			return err
 		}
 		o, err := c.output(ctx, pod)
@@ -320,7 +333,8 @@ func (s *podIdentityState) rollout(ctx context.Context, c *cluster) error {
 			return fmt.Errorf("pod %q: %w", pod.Name, err)
 		}
 	}
-	_, err := c.sh(ctx, "kubectl -n iam-system rollout status deployment "+serverName+" --timeout=2m\nkubectl -n iam-system rollout status deployment iam-credentials-webhook --timeout=2m")
+	_, err := c.sh(ctx, "kubectl -n iam-system rollout status deployment "+serverName+
+		" --timeout=2m\nkubectl -n iam-system rollout status deployment iam-credentials-webhook --timeout=2m")
 	return errors.Join(err, s.unaffected(ctx, c))
 }
 
@@ -345,7 +359,8 @@ func (s *podIdentityState) restarted(ctx context.Context, c *cluster) error {
 		return err
 	}
 	now, err := c.fetch(ctx, s.steady)
-	if err == nil && (statusOf(now, "app").RestartCount > 0 || statusOf(now, podidentity.ProxyContainer).RestartCount > 0) {
+	if err == nil && (statusOf(now, "app").RestartCount > 0 ||
+		statusOf(now, podidentity.ProxyContainer).RestartCount > 0) {
 		err = errors.New("containers were restarted")
 	}
 	return errors.Join(err, s.unaffected(ctx, c))

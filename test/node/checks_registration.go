@@ -27,7 +27,8 @@ type registrationState struct {
 	joinLine string
 }
 
-// registrationChecks runs the commands of docs/registration.md and docs/registration-operate.md. Hub and managed cluster are the same cluster.
+// registrationChecks runs the commands of docs/registration.md and
+// docs/registration-operate.md. Hub and managed cluster are the same cluster.
 func registrationChecks() []check {
 	s := &registrationState{}
 	return []check{
@@ -58,10 +59,12 @@ func (s *registrationState) hubInit(ctx context.Context, c *cluster) (err error)
 	return fmt.Errorf("wid hub init prints no line with wid join: %s", out)
 }
 
-// join runs the line that wid hub init printed, with the names that a person fills in.
+// join runs the line that wid hub init printed, with the names that a person
+// fills in.
 func (s *registrationState) join(ctx context.Context, c *cluster) error {
 	fields := strings.Fields(s.joinLine)
-	for i, value := range map[string]string{"--cluster-name": "cluster1", "--image": repository + "wid-agent:v1", "--context": "managed-0"} {
+	for i, value := range map[string]string{"--cluster-name": "cluster1", "--image": repository + "wid-agent:v1",
+		"--context": "managed-0"} {
 		at := slices.Index(fields, i)
 		if at < 0 || at+1 == len(fields) {
 			return fmt.Errorf("%s is missing in: %s", i, s.joinLine)
@@ -92,7 +95,8 @@ func clusterAvailable(c *cluster) func(context.Context) error {
 	}
 }
 
-// hubLeaderKilled ends the leader with SIGKILL, so that its Lease has to expire. A second cluster shows that the hub works.
+// hubLeaderKilled ends the leader with SIGKILL, so that its Lease has to
+// expire. A second cluster shows that the hub works.
 func hubLeaderKilled(ctx context.Context, c *cluster) error {
 	pods, err := c.pods(ctx, ocm.HubNamespace, "app="+ocm.HubDeployment)
 	if err != nil {
@@ -121,7 +125,8 @@ func hubLeaderKilled(ctx context.Context, c *cluster) error {
 	}); err != nil {
 		return err
 	}
-	second := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster2"}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	second := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster2"},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
 	if err := c.Create(ctx, second); err != nil {
 		return err
 	}
@@ -148,8 +153,11 @@ func agentUpgraded(ctx context.Context, c *cluster) error {
 	if err := c.ctr(ctx, "images", "tag", "--force", repository+"wid-agent:v1", repository+"wid-agent:v2"); err != nil {
 		return err
 	}
-	// The new agent renews its Lease so often from the start, the old one from the next minute on.
-	if _, err := c.sh(ctx, `kubectl --context hub patch managedcluster cluster1 --type merge -p '{"spec": {"leaseDurationSeconds": 5}}'
+	// The new agent renews its Lease so often from the start, the old one from
+	// the next minute on.
+	if _,
+		err := c.sh(ctx,
+		`kubectl --context hub patch managedcluster cluster1 --type merge -p '{"spec": {"leaseDurationSeconds": 5}}'
 wid join --context managed-0 --image `+repository+`wid-agent:v2 --apply --wait
 kubectl --context managed-0 -n open-cluster-management-agent rollout status deployment registration-agent`); err != nil {
 		return err
@@ -198,7 +206,8 @@ func unjoin(ctx context.Context, c *cluster) error {
 		if err := c.Get(ctx, client.ObjectKey{Name: "cluster1"}, &cluster); err != nil {
 			return err
 		}
-		if condition := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted); condition == nil || condition.Reason != "HubClusterAdminDenied" {
+		if condition := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionHubAccepted); condition == nil ||
+			condition.Reason != "HubClusterAdminDenied" {
 			return fmt.Errorf("condition %+v", condition)
 		}
 		return nil
@@ -206,7 +215,8 @@ func unjoin(ctx context.Context, c *cluster) error {
 }
 
 func (s *registrationState) removed(ctx context.Context, c *cluster) error {
-	if _, err := c.sh(ctx, `kubectl --context managed-0 delete namespace open-cluster-management-agent-addon --ignore-not-found
+	if _,
+		err := c.sh(ctx, `kubectl --context managed-0 delete namespace open-cluster-management-agent-addon --ignore-not-found
 kubectl --context hub delete managedclusters --all
 kubectl --context hub delete namespaces,certificatesigningrequests --selector open-cluster-management.io/cluster-name
 wid hub init --image any --addon-registration-auth csr,token --ocm-agents --cleanup-image any >hub.yaml

@@ -16,7 +16,8 @@ import (
 
 // quota runs a pod in a namespace that asks for a CPU limit of each container.
 func quota(ctx context.Context, c *cluster) error {
-	if err := c.restrictNamespace(ctx, "team-quota", "{apiVersion: v1, kind: ResourceQuota, metadata: {namespace: team-quota, name: cpu}, spec: {hard: {limits.cpu: '2'}}}"); err != nil {
+	if err := c.restrictNamespace(ctx, "team-quota",
+		"{apiVersion: v1, kind: ResourceQuota, metadata: {namespace: team-quota, name: cpu}, spec: {hard: {limits.cpu: '2'}}}"); err != nil {
 		return err
 	}
 	if err := c.bindAccount(ctx, "team-quota", "quota"); err != nil {
@@ -29,9 +30,11 @@ func quota(ctx context.Context, c *cluster) error {
 	})
 }
 
-// limitRange gives the sidecar the memory that a namespace asks for, with the flag of docs/podidentity.md.
+// limitRange gives the sidecar the memory that a namespace asks for, with the
+// flag of docs/podidentity.md.
 func limitRange(ctx context.Context, c *cluster) error {
-	if err := c.restrictNamespace(ctx, "team-limits", "{apiVersion: v1, kind: LimitRange, metadata: {namespace: team-limits, name: memory}, spec: {limits: [{type: Container, min: {memory: 32Mi}}]}}"); err != nil {
+	if err := c.restrictNamespace(ctx, "team-limits",
+		"{apiVersion: v1, kind: LimitRange, metadata: {namespace: team-limits, name: memory}, spec: {limits: [{type: Container, min: {memory: 32Mi}}]}}"); err != nil {
 		return err
 	}
 	if err := c.bindAccount(ctx, "team-limits", "limits"); err != nil {
@@ -66,7 +69,10 @@ kubectl -n iam-system rollout status deployment iam-credentials-webhook --timeou
 }
 
 func (c *cluster) restrictNamespace(ctx context.Context, name, object string) error {
-	return c.apply(ctx, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {iam.aws.k8s.io/injection: enabled}}}\n---\n%s\n", name, object))
+	return c.apply(ctx,
+		fmt.Sprintf(
+			"{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {iam.aws.k8s.io/injection: enabled}}}\n---\n%s\n",
+			name, object))
 }
 
 // runInjected runs the pod if the webhook knows its binding already.
@@ -80,7 +86,8 @@ func (c *cluster) runInjected(ctx context.Context, pod *corev1.Pod, role, sessio
 	return c.ranApp(ctx, pod, role, session)
 }
 
-// removed runs the commands of docs/podidentity.md. Nothing is left of the installation.
+// removed runs the commands of docs/podidentity.md. Nothing is left of the
+// installation.
 func (s *podIdentityState) removed(ctx context.Context, c *cluster) error {
 	if _, err := c.sh(ctx, `kubectl label namespaces -l iam.aws.k8s.io/injection iam.aws.k8s.io/injection-
 kubectl delete namespaces team-a team-b team-quota team-limits --wait=false

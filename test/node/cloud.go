@@ -29,9 +29,11 @@ const (
 	registryHost = account + ".dkr.ecr." + region + ".amazonaws.com"
 )
 
-// newCertificate makes a certificate for the simulated AWS. The first result also holds its CA.
+// newCertificate makes a certificate for the simulated AWS. The first result
+// also holds its CA.
 func newCertificate() (certificate, key []byte, err error) {
-	names := []string{"*.amazonaws.com", "*." + region + ".amazonaws.com", "*.ecr." + region + ".amazonaws.com", "*.dkr.ecr." + region + ".amazonaws.com"}
+	names := []string{"*.amazonaws.com", "*." + region + ".amazonaws.com", "*.ecr." + region + ".amazonaws.com",
+		"*.dkr.ecr." + region + ".amazonaws.com"}
 	return cert.GenerateSelfSignedCertKey("sts.amazonaws.com", nil, names)
 }
 
@@ -53,13 +55,15 @@ func startCloud(ctx context.Context, dir string) (*cloudtest.Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	front := &http.Server{Handler: cloud.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(out, "", log.LstdFlags),
+	front := &http.Server{Handler: cloud.Handler(), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:  log.New(out, "", log.LstdFlags),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}}
 	go front.ServeTLS(listener, "", "") //nolint:errcheck // ends with the process
 	return cloud, nil
 }
 
-// names is the DNS server of the cluster and of the node. It knows Services and the hosts of AWS.
+// names is the DNS server of the cluster and of the node. It knows Services and
+// the hosts of AWS.
 type names struct {
 	services client.Client
 }
@@ -97,8 +101,9 @@ func (n *names) answer(ctx context.Context, query []byte) ([]byte, error) {
 		return nil, errors.Join(err, errors.New("not one question"))
 	}
 	q := message.Questions[0]
-	answer := dnsmessage.Message{Questions: message.Questions, Header: dnsmessage.Header{ID: message.ID, Response: true, Authoritative: true,
-		RecursionDesired: message.RecursionDesired, RecursionAvailable: true}}
+	answer := dnsmessage.Message{Questions: message.Questions,
+		Header: dnsmessage.Header{ID: message.ID, Response: true, Authoritative: true,
+			RecursionDesired: message.RecursionDesired, RecursionAvailable: true}}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	address, err := n.lookup(ctx, strings.TrimSuffix(strings.ToLower(q.Name.String()), "."))
@@ -108,7 +113,8 @@ func (n *names) answer(ctx context.Context, query []byte) ([]byte, error) {
 	case address == nil:
 		answer.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeA:
-		answer.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: [4]byte(address)}}}
+		answer.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1},
+			Body: &dnsmessage.AResource{A: [4]byte(address)}}}
 	}
 	return answer.Pack()
 }

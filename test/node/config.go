@@ -16,8 +16,10 @@ const (
 
 // configure writes the configuration of the programs.
 func (n *node) configure() error {
-	fill := strings.NewReplacer("$DIR", n.dir, "$CGROUP", "/"+os.Getenv(cgroupVariable), "$NODE_IP", nodeIP, "$POD_CIDR", podCIDR,
-		"$SERVICE_CIDR", serviceCIDR, "$DOMAIN", domain, "$SOCKET", socket, "$PAUSE", pauseImage, "$CNI", cniPlugins, "$NODE", nodeName)
+	fill := strings.NewReplacer("$DIR", n.dir, "$CGROUP", "/"+os.Getenv(cgroupVariable), "$NODE_IP", nodeIP,
+		"$POD_CIDR", podCIDR,
+		"$SERVICE_CIDR", serviceCIDR, "$DOMAIN", domain, "$SOCKET", socket, "$PAUSE", pauseImage, "$CNI", cniPlugins, "$NODE",
+		nodeName)
 	var err error
 	for name, content := range configuration() {
 		err = errors.Join(err, writeFile(n.path(name), fill.Replace(content)))
@@ -39,7 +41,8 @@ certificatesDir: $DIR/pki
 controlPlaneEndpoint: $NODE_IP:6443
 networking: {serviceSubnet: $SERVICE_CIDR, podSubnet: $POD_CIDR, dnsDomain: $DOMAIN}
 `,
-		// Without CAP_SYS_RESOURCE no process may lower its score for the OOM killer.
+		// Without CAP_SYS_RESOURCE no process may lower its score for the OOM
+		// killer.
 		"containerd.toml": `version = 2
 root = "$DIR/containerd"
 state = "/run/containerd"
@@ -62,7 +65,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.tracing.proc
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "$DIR/registries"
 `,
-		// ptp routes all packets, also those between pods, so that kube-proxy's rules see the answers of Services.
+		// ptp routes all packets, also those between pods, so that kube-proxy's
+		// rules see the answers of Services.
 		"cni/10-pods.conflist": `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "$DIR/ipam"}},
   {"type": "portmap", "capabilities": {"portMappings": true}}
@@ -103,6 +107,7 @@ providers:
 - {name: wid, apiVersion: credentialprovider.kubelet.k8s.io/v1, args: [kubelet-credential-provider, --no-cache], matchImages: ["*.dkr.ecr.*.amazonaws.com"], defaultCacheDuration: 10m, tokenAttributes: {serviceAccountTokenAudience: sts.amazonaws.com, cacheType: ServiceAccount, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [eks.amazonaws.com/role-arn]}, env: [{name: SSL_CERT_FILE, value: "$DIR/ca.pem"}]}
 `,
 		// A registry with a certificate of a private CA.
-		"registries/" + registryHost + "/hosts.toml": "server = \"https://" + registryHost + "\"\n[host.\"https://" + registryHost + "\"]\n  ca = \"$DIR/ca.pem\"\n",
+		"registries/" + registryHost + "/hosts.toml": "server = \"https://" + registryHost + "\"\n[host.\"https://" +
+			registryHost + "\"]\n  ca = \"$DIR/ca.pem\"\n",
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Images of the project, as its releases name them, and the application of the checks.
+// Images of the project, as its releases name them, and the application of the
+// checks.
 const (
 	repository    = "ghcr.io/workloadid/"
 	appRepository = "node.test"
@@ -39,13 +40,15 @@ func build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeFile(filepath.Join(dir, "ca.pem"), string(certificate)), writeFile(filepath.Join(dir, "cloud.key"), string(key)),
+	if err := errors.Join(writeFile(filepath.Join(dir, "ca.pem"), string(certificate)),
+		writeFile(filepath.Join(dir, "cloud.key"), string(key)),
 		os.MkdirAll(filepath.Join(dir, "images"), 0o700)); err != nil {
 		return err
 	}
 	base, err := files(map[string]file{
 		"etc/ssl/certs/ca-certificates.crt": {content: certificate, mode: 0o644},
-		"etc/passwd":                        {content: []byte("root:x:0:0:root:/:\nnonroot:x:65532:65532:nonroot:/:\n"), mode: 0o644},
+		"etc/passwd": {content: []byte("root:x:0:0:root:/:\nnonroot:x:65532:65532:nonroot:/:\n"),
+			mode: 0o644},
 	}, v1.Config{User: "65532"})
 	if err != nil {
 		return err
@@ -70,9 +73,11 @@ func build(ctx context.Context, dir string) error {
 // root is the root of the repository.
 const root = "../.."
 
-// makeImages builds the images as releases do, with another base and for this machine only.
+// makeImages builds the images as releases do, with another base and for this
+// machine only.
 func makeImages(ctx context.Context, dir, base string) error {
-	if err := building(ctx, base, "make", "-C", root, "images", "VERSION=v1", "PLATFORMS=linux/"+runtime.GOARCH, "OUT="+dir); err != nil {
+	if err := building(ctx, base, "make", "-C", root, "images", "VERSION=v1", "PLATFORMS=linux/"+runtime.GOARCH,
+		"OUT="+dir); err != nil {
 		return err
 	}
 	_, err := os.Stat(filepath.Join(dir, "images", "wid-hub-"+runtime.GOARCH+".tar"))
@@ -85,7 +90,8 @@ func ko(ctx context.Context, dir, base string) error {
 	if err != nil {
 		return err
 	}
-	return building(ctx, base, "go", "tool", "-modfile="+modfile, "ko", "build", "--push=false", "--base-import-paths", "--sbom=none", "--tags=v1",
+	return building(ctx, base, "go", "tool", "-modfile="+modfile, "ko", "build", "--push=false", "--base-import-paths",
+		"--sbom=none", "--tags=v1",
 		"--platform=linux/"+runtime.GOARCH, "--tarball="+filepath.Join(dir, "images", "app.tar"), "./app")
 }
 
@@ -96,7 +102,8 @@ func building(ctx context.Context, base string, args ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // make and ko
-	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "KO_DEFAULTBASEIMAGE="+base, "KOCACHE="+filepath.Join(cache, "workloadid", "ko"), "KO_DOCKER_REPO=")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "KO_DEFAULTBASEIMAGE="+base,
+		"KOCACHE="+filepath.Join(cache, "workloadid", "ko"), "KO_DOCKER_REPO=")
 	if args[0] != "make" {
 		cmd.Env = append(cmd.Env, "KO_DOCKER_REPO="+appRepository)
 	}
@@ -119,7 +126,8 @@ func tools(dir string) error {
 	return errors.Join(
 		save(filepath.Join(dir, "images", "pause.tar"), pauseImage, map[string]file{"bin/busybox": shell["bin/busybox"]},
 			v1.Config{Entrypoint: []string{"/bin/busybox", "sleep", "2147483647"}, User: "65532"}),
-		save(filepath.Join(dir, "images", "busybox.tar"), busyboxImage, shell, v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"sh"}, User: "65532"}))
+		save(filepath.Join(dir, "images", "busybox.tar"), busyboxImage, shell,
+			v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"sh"}, User: "65532"}))
 }
 
 func save(out, image string, content map[string]file, config v1.Config) error {
@@ -160,7 +168,9 @@ func files(content map[string]file, config v1.Config) (v1.Image, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// runInit is process 1 of the node. It starts the manager and collects orphans, such as the shims of containerd. It ends with the
-// manager, and the kernel then ends all processes of the node.
+// runInit is process 1 of the node. It starts the manager and collects orphans,
+// such as the shims of containerd. It ends with the manager, and the kernel
+// then ends all processes of the node.
 func runInit(args []string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -65,7 +65,8 @@ func start() error {
 
 func parse(args []string) (o options, err error) {
 	fs := flag.NewFlagSet("node", flag.ContinueOnError)
-	pattern := fs.String("run", "", "run only the checks whose name matches this regular expression, and those that install what they need")
+	pattern := fs.String("run", "",
+		"run only the checks whose name matches this regular expression, and those that install what they need")
 	fs.BoolVar(&o.keep, "keep", false, "keep the temporary folder with all logs")
 	fs.BoolVar(&o.possible, "possible", false, "only report whether this machine can run the node")
 	if err := fs.Parse(args); err != nil {
@@ -86,7 +87,8 @@ func possible() error {
 	}
 	var missing []string
 	for _, p := range []struct{ program, pkg string }{
-		{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {cniPlugins + "/ptp", "containernetworking-plugins"}, {"iptables", "iptables"},
+		{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"},
+		{cniPlugins + "/ptp", "containernetworking-plugins"}, {"iptables", "iptables"},
 		{"nft", "nftables"}, {"conntrack", "conntrack"}, {busybox, "busybox-static"}, {"ip", "iproute2"}, {"mount", "mount"},
 	} {
 		if _, err := exec.LookPath(p.program); err != nil && (len(missing) == 0 || missing[len(missing)-1] != p.pkg) {
@@ -94,18 +96,23 @@ func possible() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("a node needs more packages: apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
+		return fmt.Errorf("a node needs more packages: apt-get install -y --no-install-recommends %s",
+			strings.Join(missing, " "))
 	}
 	return privileged()
 }
 
-// privileged tries what a container that merely runs as root may not: namespaces, mounts and cgroups.
+// privileged tries what a container that merely runs as root may not:
+// namespaces, mounts and cgroups.
 func privileged() error {
-	try := exec.Command("sh", "-ec", "mount --make-rprivate /; mount -t tmpfs none /mnt; ip link set lo up; ip link add node0 type bridge; "+
-		"for dir in "+cgroupRoot+"/ "+cgroupRoot+"/memory/; do [ ! -e $dir/cgroup.procs ] || { mkdir $dir/workloadid-try; rmdir $dir/workloadid-try; }; done") //nolint:noctx // does not wait
+	try := exec.Command("sh", "-ec",
+		"mount --make-rprivate /; mount -t tmpfs none /mnt; ip link set lo up; ip link add node0 type bridge; "+
+			"for dir in "+cgroupRoot+"/ "+cgroupRoot+
+			"/memory/; do [ ! -e $dir/cgroup.procs ] || { mkdir $dir/workloadid-try; rmdir $dir/workloadid-try; }; done") //nolint:noctx // does not wait
 	try.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
 	if out, err := try.CombinedOutput(); err != nil {
-		return fmt.Errorf("a node needs namespaces, mounts and cgroups of its own, which this machine refuses: %w: %s", err, out)
+		return fmt.Errorf("a node needs namespaces, mounts and cgroups of its own, which this machine refuses: %w: %s",
+			err, out)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// cluster is the node with its control plane and its cloud, as the checks see them.
+// cluster is the node with its control plane and its cloud, as the checks see
+// them.
 type cluster struct {
 	*node
 	client.Client
@@ -44,7 +45,9 @@ func manage(ctx context.Context, dir string, o options) error {
 	}
 	r := &runner{only: o.run}
 	c := &cluster{}
-	if err := r.step(ctx, "the node is ready", 2*time.Minute, func(ctx context.Context) error { return c.start(ctx, dir) }); err != nil {
+	if err := r.step(ctx, "the node is ready", 2*time.Minute, func(ctx context.Context) error {
+		return c.start(ctx, dir)
+	}); err != nil {
 		return err
 	}
 	r.cluster = c
@@ -67,7 +70,8 @@ func (c *cluster) start(ctx context.Context, dir string) (err error) {
 	}
 	c.config.QPS = -1
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), ocm.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		ocm.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	if err := c.until(ctx, time.Minute, "the API server answers", func(context.Context) (err error) {
@@ -92,7 +96,8 @@ func (c *cluster) bootstrap(ctx context.Context) error {
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}}})
 	}
-	_, err := command(ctx, program("kubeadm"), "init", "phase", "bootstrap-token", "--config="+c.path("kubeadm.yaml"), "--kubeconfig="+c.admin(), "--skip-token-print")
+	_, err := command(ctx, program("kubeadm"), "init", "phase", "bootstrap-token", "--config="+c.path("kubeadm.yaml"),
+		"--kubeconfig="+c.admin(), "--skip-token-print")
 	return errors.Join(err, bind("kubeadm:cluster-admins", "cluster-admin", "kubeadm:cluster-admins"),
 		// AWS reads the keys of the issuer without a credential.
 		bind("issuer-discovery", "system:service-account-issuer-discovery", "system:unauthenticated"))
@@ -111,14 +116,16 @@ func (c *cluster) ready(ctx context.Context) error {
 	return fmt.Errorf("conditions: %+v", node.Status.Conditions)
 }
 
-// sh runs commands as the documents print them: wid and kubectl are on the PATH, and the contexts hub and managed-0 lead to the node.
+// sh runs commands as the documents print them: wid and kubectl are on the
+// PATH, and the contexts hub and managed-0 lead to the node.
 func (c *cluster) sh(ctx context.Context, script string) (string, error) {
 	return runCommand(c.shell(ctx, script))
 }
 
 func (c *cluster) shell(ctx context.Context, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script) //nolint:gosec // commands of the documents
-	cmd.Env = append(os.Environ(), "PATH="+c.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+c.path("kubeconfig"), "HOME="+c.dir)
+	cmd.Env = append(os.Environ(), "PATH="+c.path("bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+c.path("kubeconfig"),
+		"HOME="+c.dir)
 	cmd.Dir = c.dir
 	return cmd
 }
@@ -131,7 +138,8 @@ func (c *cluster) apply(ctx context.Context, manifests string) error {
 	return err
 }
 
-// contexts writes the kubeconfig of a person with two clusters, which are one here.
+// contexts writes the kubeconfig of a person with two clusters, which are one
+// here.
 func (c *cluster) contexts() error {
 	config, err := clientcmd.LoadFromFile(c.admin())
 	if err != nil {
@@ -140,5 +148,6 @@ func (c *cluster) contexts() error {
 	for _, name := range []string{"hub", "managed-0"} {
 		config.Contexts[name] = config.Contexts[config.CurrentContext]
 	}
-	return errors.Join(clientcmd.WriteToFile(*config, c.path("kubeconfig")), os.Symlink(program("kubectl"), c.path("bin", "kubectl")))
+	return errors.Join(clientcmd.WriteToFile(*config, c.path("kubeconfig")),
+		os.Symlink(program("kubectl"), c.path("bin", "kubectl")))
 }

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// Addresses of the node. Nothing outside its network namespace reaches them, and the gateway does not exist: the default route only
-// lets the addresses of Services reach the rules of kube-proxy.
+// Addresses of the node. Nothing outside its network namespace reaches them,
+// and the gateway does not exist: the default route only lets the addresses of
+// Services reach the rules of kube-proxy.
 const (
 	nodeName    = "node"
 	nodeIP      = "10.200.0.2"
@@ -30,8 +31,9 @@ const (
 	socket         = "/run/containerd/containerd.sock"
 )
 
-// isolate makes the mounts and the network of the node. Everything that its programs write outside of dir they write to a mount that
-// ends with the namespace.
+// isolate makes the mounts and the network of the node. Everything that its
+// programs write outside of dir they write to a mount that ends with the
+// namespace.
 func isolate(ctx context.Context, dir string) error {
 	if err := syscall.Sethostname([]byte(nodeName)); err != nil {
 		return err
@@ -39,7 +41,8 @@ func isolate(ctx context.Context, dir string) error {
 	return errors.Join(mountAll(ctx, dir), network(ctx))
 }
 
-// kernelSettings are those that the kubelet sets for the whole machine. It finds these values already set, in a file.
+// kernelSettings are those that the kubelet sets for the whole machine. It
+// finds these values already set, in a file.
 func kernelSettings() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",

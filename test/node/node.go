@@ -120,34 +120,44 @@ func (n *node) programs() [][]string {
 	conf := func(name string) string { return n.path("kube", name+".conf") }
 	return [][]string{
 		{program("etcd"), "--data-dir=" + n.path("etcd"), "--unsafe-no-fsync"},
-		{program("kube-apiserver"), "--advertise-address=" + nodeIP, "--secure-port=6443", "--etcd-servers=http://127.0.0.1:2379",
-			"--service-cluster-ip-range=" + serviceCIDR, "--allow-privileged", "--authorization-mode=Node,RBAC", "--enable-bootstrap-token-auth",
+		{program("kube-apiserver"), "--advertise-address=" + nodeIP, "--secure-port=6443",
+			"--etcd-servers=http://127.0.0.1:2379",
+			"--service-cluster-ip-range=" + serviceCIDR, "--allow-privileged", "--authorization-mode=Node,RBAC",
+			"--enable-bootstrap-token-auth",
 			"--enable-admission-plugins=NodeRestriction", "--client-ca-file=" + pki("ca.crt"),
 			"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
-			"--kubelet-client-certificate=" + pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + pki("apiserver-kubelet-client.key"),
+			"--kubelet-client-certificate=" + pki("apiserver-kubelet-client.crt"),
+			"--kubelet-client-key=" + pki("apiserver-kubelet-client.key"),
 			"--service-account-issuer=" + issuer, "--service-account-jwks-uri=" + issuer + "/openid/v1/jwks",
 			"--service-account-key-file=" + pki("sa.pub"), "--service-account-signing-key-file=" + pki("sa.key")},
-		{program("kube-controller-manager"), "--kubeconfig=" + conf("controller-manager"), "--leader-elect=false", "--controllers=*,bootstrapsigner,tokencleaner",
-			"--cluster-signing-cert-file=" + pki("ca.crt"), "--cluster-signing-key-file=" + pki("ca.key"), "--root-ca-file=" + pki("ca.crt"),
+		{program("kube-controller-manager"), "--kubeconfig=" + conf("controller-manager"), "--leader-elect=false",
+			"--controllers=*,bootstrapsigner,tokencleaner",
+			"--cluster-signing-cert-file=" + pki("ca.crt"), "--cluster-signing-key-file=" + pki("ca.key"),
+			"--root-ca-file=" + pki("ca.crt"),
 			"--service-account-private-key-file=" + pki("sa.key"), "--use-service-account-credentials"},
 		{program("kube-scheduler"), "--kubeconfig=" + conf("scheduler"), "--leader-elect=false"},
 		{"/usr/bin/containerd", "--config=" + n.path("containerd.toml")},
-		{program("kubelet"), "--config=" + n.path("kubelet.yaml"), "--kubeconfig=" + conf("kubelet"), "--node-ip=" + nodeIP, "--hostname-override=" + nodeName,
-			"--root-dir=" + n.path("kubelet"), "--image-credential-provider-config=" + n.path("credentials.yaml"), "--image-credential-provider-bin-dir=" + n.path("bin")},
+		{program("kubelet"), "--config=" + n.path("kubelet.yaml"), "--kubeconfig=" + conf("kubelet"), "--node-ip=" + nodeIP,
+			"--hostname-override=" + nodeName,
+			"--root-dir=" + n.path("kubelet"), "--image-credential-provider-config=" + n.path("credentials.yaml"),
+			"--image-credential-provider-bin-dir=" + n.path("bin")},
 		{program("kube-proxy"), "--config=" + n.path("kube-proxy.yaml")},
 	}
 }
 
-// containerdAnswers waits for the runtime service. containerd listens before that service is ready, and the kubelet ends
-// if it finds it so. systemd would start the kubelet again.
+// containerdAnswers waits for the runtime service. containerd listens before
+// that service is ready, and the kubelet ends if it finds it so. systemd would
+// start the kubelet again.
 func (n *node) containerdAnswers(ctx context.Context) error {
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
+	transport := &http2.Transport{AllowHTTP: true,
+		DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}
 	defer transport.CloseIdleConnections()
 	return n.until(ctx, 20*time.Second, "containerd answers", func(ctx context.Context) error {
 		const version = "http://containerd/runtime.v1.RuntimeService/Version"
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, version, bytes.NewReader(make([]byte, 5))) // an empty message
+		// an empty message
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, version, bytes.NewReader(make([]byte, 5)))
 		if err != nil {
 			return err
 		}
@@ -172,7 +182,8 @@ func (n *node) ctr(ctx context.Context, args ...string) error {
 	return err
 }
 
-// importImages gives containerd the images under the names that the manifests use.
+// importImages gives containerd the images under the names that the manifests
+// use.
 func (n *node) importImages(ctx context.Context) error {
 	archives, err := filepath.Glob(n.path("images", "*.tar"))
 	if given := os.Getenv(sdkVariable); given != "" {
@@ -187,8 +198,10 @@ func (n *node) importImages(ctx context.Context) error {
 // issuer is the issuer of the cluster's tokens: the API server itself.
 const issuer = "https://" + nodeIP + ":6443"
 
-// until polls until the condition holds, and says what is missing when the timeout expires or a program of the node has ended.
-func (n *node) until(ctx context.Context, limit time.Duration, what string, condition func(context.Context) error) error {
+// until polls until the condition holds, and says what is missing when the
+// timeout expires or a program of the node has ended.
+func (n *node) until(ctx context.Context, limit time.Duration, what string,
+	condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)

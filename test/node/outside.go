@@ -16,10 +16,12 @@ import (
 	"time"
 )
 
-// cgroupPrefix starts the names of the node's cgroups. The process ID of the first process follows.
+// cgroupPrefix starts the names of the node's cgroups. The process ID of the
+// first process follows.
 const cgroupPrefix = "workloadid-node-"
 
-// cgroupName returns the name of the cgroup of the node that the process started.
+// cgroupName returns the name of the cgroup of the node that the process
+// started.
 func cgroupName(pid int) string { return cgroupPrefix + strconv.Itoa(pid) }
 
 // outside builds the images, runs the node and removes what it leaves.
@@ -57,7 +59,8 @@ func inNamespaces(ctx context.Context, dir string, o options) error {
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	// The manager still prints what failed. A second signal, or ten seconds, end it at once.
+	// The manager still prints what failed. A second signal, or ten seconds,
+	// end it at once.
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 10*time.Second
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("the node failed: %w", err)
@@ -131,7 +134,8 @@ func removeCgroups(name string) error {
 	return fmt.Errorf("remove the node's cgroups: %w", err)
 }
 
-// removeTree removes the folders of a cgroup from the leaves on. Their files cannot be removed.
+// removeTree removes the folders of a cgroup from the leaves on. Their files
+// cannot be removed.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -166,7 +170,8 @@ func leftovers(mountsBefore string) error {
 	environments, globErr := filepath.Glob("/proc/[0-9]*/environ")
 	err = errors.Join(err, globErr)
 	for _, file := range environments {
-		if content, readErr := os.ReadFile(file); readErr == nil && strings.Contains(string(content), cgroupVariable+"="+cgroupName(os.Getpid())+"\x00") {
+		if content, readErr := os.ReadFile(file); readErr == nil &&
+			strings.Contains(string(content), cgroupVariable+"="+cgroupName(os.Getpid())+"\x00") {
 			err = errors.Join(err, fmt.Errorf("the node left a process behind: %s", filepath.Dir(file)))
 		}
 	}

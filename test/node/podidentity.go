@@ -24,8 +24,8 @@ const (
 	tenant     = "team-a"
 )
 
-// install applies the overlay of docs/podidentity.md with the address of this API server, the folder of this tree, and the
-// images of this build.
+// install applies the overlay of docs/podidentity.md with the address of this
+// API server, the folder of this tree, and the images of this build.
 func (s *podIdentityState) install(ctx context.Context, c *cluster) (err error) {
 	if s.before, err = c.objects(ctx); err != nil {
 		return err
@@ -37,7 +37,9 @@ func (s *podIdentityState) install(ctx context.Context, c *cluster) (err error) 
 	if err := c.writeOverlay(); err != nil {
 		return err
 	}
-	_, err = c.sh(ctx, "kubectl apply -k overlay/node\nkubectl -n iam-system wait --for=condition=Available deployment --all --timeout=2m")
+	_,
+		err = c.sh(ctx,
+		"kubectl apply -k overlay/node\nkubectl -n iam-system wait --for=condition=Available deployment --all --timeout=2m")
 	return err
 }
 
@@ -69,7 +71,8 @@ configMapGenerator:
 `))
 }
 
-// bind creates the objects of docs/podidentity.md, and a role with the trust policy that wid prints.
+// bind creates the objects of docs/podidentity.md, and a role with the trust
+// policy that wid prints.
 func bind(ctx context.Context, c *cluster) error {
 	err := c.until(ctx, 20*time.Second, "the kinds are served", func(ctx context.Context) error {
 		return c.apply(ctx, `apiVersion: iam.aws.k8s.io/v1alpha1
@@ -111,10 +114,13 @@ metadata:
 // bindAccount binds a ServiceAccount to a role of its name that trusts it.
 func (c *cluster) bindAccount(ctx context.Context, namespace, name string) error {
 	// The allow-list takes effect when the API server has seen it.
-	if err := c.until(ctx, 20*time.Second, "binding "+name, func(ctx context.Context) error { return c.apply(ctx, binding(namespace, name, "team-a/"+name)) }); err != nil {
+	if err := c.until(ctx, 20*time.Second, "binding "+name, func(ctx context.Context) error {
+		return c.apply(ctx, binding(namespace, name, "team-a/"+name))
+	}); err != nil {
 		return err
 	}
-	policy, err := c.sh(ctx, fmt.Sprintf("wid pod-identity trust-policy -n %s %s --cluster prod --server-role %s", namespace, name, serverRole))
+	policy, err := c.sh(ctx,
+		fmt.Sprintf("wid pod-identity trust-policy -n %s %s --cluster prod --server-role %s", namespace, name, serverRole))
 	if err != nil {
 		return err
 	}
@@ -139,7 +145,8 @@ spec:
 `, namespace, name, roleARN+role)
 }
 
-// bindingShown waits for the conditions. The server tries a role that it could not assume again after a minute.
+// bindingShown waits for the conditions. The server tries a role that it could
+// not assume again after a minute.
 func bindingShown(ctx context.Context, c *cluster) error {
 	return c.until(ctx, 80*time.Second, "the conditions are true", func(ctx context.Context) error {
 		var b v1alpha1.IAMBinding
@@ -155,13 +162,15 @@ func bindingShown(ctx context.Context, c *cluster) error {
 	})
 }
 
-// shorten makes AWS issue sessions of two minutes to a ServiceAccount. Its sidecars renew them after 50 seconds.
+// shorten makes AWS issue sessions of two minutes to a ServiceAccount. Its
+// sidecars renew them after 50 seconds.
 func (c *cluster) shorten(serviceAccount string) (end func()) {
 	return c.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole",
 		Match: func(call cloudtest.Call) bool {
 			return strings.HasSuffix(call.Parameters["RoleSessionName"], "."+serviceAccount)
 		},
 		Rewrite: func(body []byte) []byte {
-			return expiration.ReplaceAll(body, []byte("<Expiration>"+time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339)+"</Expiration>"))
+			return expiration.ReplaceAll(body,
+				[]byte("<Expiration>"+time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339)+"</Expiration>"))
 		}})
 }

@@ -14,9 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects returns the names of all objects of the cluster, apart from Events, Leases, and what controllers of Kubernetes create late.
+// objects returns the names of all objects of the cluster, apart from Events,
+// Leases, and what controllers of Kubernetes create late.
 func (c *cluster) objects(ctx context.Context) ([]string, error) {
-	out, err := c.sh(ctx, `kinds=$(kubectl api-resources --verbs=list,delete -o name | grep -vxE 'events(\.events\.k8s\.io)?|leases\.coordination\.k8s\.io' | paste -sd,)
+	out,
+		err := c.sh(ctx,
+		`kinds=$(kubectl api-resources --verbs=list,delete -o name | grep -vxE 'events(\.events\.k8s\.io)?|leases\.coordination\.k8s\.io' | paste -sd,)
 kubectl get "$kinds" --all-namespaces --ignore-not-found -o go-template='{{range .items}}{{.kind}} {{.metadata.namespace}}/{{.metadata.name}}{{"\n"}}{{end}}' | grep -vE '^(ServiceAccount|ConfigMap) (default|kube-[a-z-]+)/'`)
 	return strings.Split(strings.TrimSpace(out), "\n"), err
 }
@@ -33,7 +36,8 @@ func (c *cluster) onlyObjects(ctx context.Context, before []string) error {
 	})
 }
 
-// pods returns the pods of a namespace that a selector matches and that are not being deleted.
+// pods returns the pods of a namespace that a selector matches and that are not
+// being deleted.
 func (c *cluster) pods(ctx context.Context, namespace, selector string) (pods []corev1.Pod, err error) {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
@@ -49,7 +53,8 @@ func (c *cluster) pods(ctx context.Context, namespace, selector string) (pods []
 	return pods, err
 }
 
-// killContainer ends a container of a pod with SIGKILL, as the kernel does when memory is short.
+// killContainer ends a container of a pod with SIGKILL, as the kernel does when
+// memory is short.
 func (c *cluster) killContainer(ctx context.Context, pod *corev1.Pod, container string) error {
 	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if s.Name == container {

@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// process is a program of the node that runs in the background. It may be stopped and started again.
+// process is a program of the node that runs in the background. It may be
+// stopped and started again.
 type process struct {
 	name, log string
 	args, env []string
@@ -87,7 +88,8 @@ func tail(file string, lines int) string {
 	return strings.Join(all, "\n")
 }
 
-// command runs a program to its end and returns its standard output. The error holds its standard error.
+// command runs a program to its end and returns its standard output. The error
+// holds its standard error.
 func command(ctx context.Context, args ...string) (string, error) {
 	return runCommand(exec.CommandContext(ctx, args[0], args[1:]...)) //nolint:gosec // programs of the node
 }
@@ -96,7 +98,8 @@ func runCommand(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()+"\n"+stdout.String()))
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(stderr.String()+"\n"+stdout.String()))
 	}
 	return stdout.String(), nil
 }

@@ -16,7 +16,8 @@ type check struct {
 	name  string
 	limit time.Duration
 	run   func(ctx context.Context, c *cluster) error
-	// needed is set for a check that installs what later ones of the group need. If it fails, these do not run.
+	// needed is set for a check that installs what later ones of the group
+	// need. If it fails, these do not run.
 	needed bool
 }
 
@@ -65,7 +66,8 @@ func (r *runner) group(ctx context.Context, g group) {
 	}
 }
 
-// step runs one check and prints its line. After a failure it prints the state of the cluster too.
+// step runs one check and prints its line. After a failure it prints the state
+// of the cluster too.
 func (r *runner) step(ctx context.Context, name string, limit time.Duration, run func(context.Context) error) error {
 	if limit == 0 {
 		limit = time.Minute

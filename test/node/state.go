@@ -11,12 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// state describes the cluster for the message of a failed check: pods, the last events, and the logs of containers that are not ready.
+// state describes the cluster for the message of a failed check: pods, the last
+// events, and the logs of containers that are not ready.
 func (c *cluster) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var text strings.Builder
-	for _, ask := range []string{"kubectl get pods --all-namespaces -o wide", "kubectl get events --all-namespaces --sort-by=.metadata.creationTimestamp"} {
+	for _, ask := range []string{"kubectl get pods --all-namespaces -o wide",
+		"kubectl get events --all-namespaces --sort-by=.metadata.creationTimestamp"} {
 		out, err := c.sh(ctx, ask)
 		if err != nil {
 			out = err.Error()

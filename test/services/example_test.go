@@ -13,8 +13,10 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/document"
 )
 
-// NewClaude returns Anthropic's own client for one ServiceAccount. provider is one for the whole controller, and opts are
-// auth.WithServiceAccount and auth.WithCache. The SDK sends the header only where it authenticates by itself.
+// NewClaude returns Anthropic's own client for one ServiceAccount. provider is
+// one for the whole controller, and opts are auth.WithServiceAccount and
+// auth.WithCache. The SDK sends the header only where it authenticates by
+// itself.
 func NewClaude(provider *exchange.Provider, base http.RoundTripper, opts ...auth.Option) (anthropic.Client, error) {
 	transport, err := provider.NewTransport(base, []string{"api.anthropic.com"}, opts...)
 	if err != nil {

@@ -51,9 +51,10 @@ func anthropicService() service {
 		exchange.AnthropicServiceAccountAnnotation,
 		func(t *testing.T, httpClient *http.Client, jwt string, parameters map[string]string) (string, error) {
 			t.Helper()
-			credentials, err := anthropicconfig.ExchangeFederationAssertion(t.Context(), anthropicconfig.FederationExchangeParams{
-				Assertion: jwt, OrganizationID: parameters["organization_id"], FederationRuleID: parameters["federation_rule_id"],
-				ServiceAccountID: parameters["service_account_id"], HTTPClient: httpClient})
+			credentials, err := anthropicconfig.ExchangeFederationAssertion(t.Context(),
+				anthropicconfig.FederationExchangeParams{
+					Assertion: jwt, OrganizationID: parameters["organization_id"], FederationRuleID: parameters["federation_rule_id"],
+					ServiceAccountID: parameters["service_account_id"], HTTPClient: httpClient})
 			if err != nil {
 				return "", err
 			}
@@ -63,15 +64,18 @@ func anthropicService() service {
 
 func openaiService() service {
 	return service{cloudtest.FederationOpenAI, exchange.NewOpenAI("idp-1"), openaiauth.DefaultAudience,
-		map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"}, exchange.OpenAIServiceAccountAnnotation,
+		map[string]string{"identity_provider_id": "idp-1", "service_account_id": "sa-1"},
+		exchange.OpenAIServiceAccountAnnotation,
 		func(t *testing.T, httpClient *http.Client, jwt string, parameters map[string]string) (string, error) {
 			t.Helper()
 			file := filepath.Join(t.TempDir(), "token")
 			if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			sdk, err := openaiauth.NewWorkloadIdentityAuth(openaiauth.WorkloadIdentity{IdentityProviderID: parameters["identity_provider_id"],
-				ServiceAccountID: parameters["service_account_id"], Provider: openaiauth.K8sServiceAccountTokenProvider(file)})
+			sdk,
+				err := openaiauth.NewWorkloadIdentityAuth(
+				openaiauth.WorkloadIdentity{IdentityProviderID: parameters["identity_provider_id"],
+					ServiceAccountID: parameters["service_account_id"], Provider: openaiauth.K8sServiceAccountTokenProvider(file)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +83,8 @@ func openaiService() service {
 		}}
 }
 
-// environment is a cluster with two tenants, of which the service lets the first in.
+// environment is a cluster with two tenants, of which the service lets the
+// first in.
 type environment struct {
 	service
 	issuer *cloudtest.Issuer
@@ -99,7 +104,8 @@ func newEnvironment(t *testing.T, s service) *environment {
 	w.client = w.issuer.Client(accounts...)
 	w.fake = w.cloud.Federation(s.fake)
 	w.fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
-	w.fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subject, Audience: s.audience, Parameters: s.parameters})
+	w.fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subject, Audience: s.audience,
+		Parameters: s.parameters})
 	return w
 }
 
@@ -110,7 +116,8 @@ func (w *environment) claims() map[string]any {
 
 func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
-		auth.WithOwner(cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b"}), auth.WithHTTPClient(w.cloud.Client())}, more...)
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b"}),
+		auth.WithHTTPClient(w.cloud.Client())}, more...)
 }
 
 func each(t *testing.T, test func(*testing.T, *environment)) {
@@ -120,7 +127,8 @@ func each(t *testing.T, test func(*testing.T, *environment)) {
 	}
 }
 
-// The SDK's own exchange passes, and fails with any one thing wrong. So the fake asks for what the SDK sends.
+// The SDK's own exchange passes, and fails with any one thing wrong. So the
+// fake asks for what the SDK sends.
 func TestFakesAskForWhatTheSDKSends(t *testing.T) {
 	each(t, func(t *testing.T, w *environment) {
 		good, err := w.issuer.Sign(w.claims())
@@ -174,7 +182,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	r.sent = map[string]string{"": req.Method + " " + req.URL.String() + " " + req.Header.Get("Content-Type"), "beta": req.Header.Get("Anthropic-Beta")}
+	r.sent = map[string]string{"": req.Method + " " + req.URL.String() + " " + req.Header.Get("Content-Type"),
+		"beta": req.Header.Get("Anthropic-Beta")}
 	members := map[string]string{}
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
@@ -198,7 +207,8 @@ func TestProviderSendsWhatTheSDKSends(t *testing.T) {
 		if _, err := w.exchange(t, &http.Client{Transport: theirs}, jwt, w.parameters); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := auth.GetAccessToken(t.Context(), w.provider, w.options("tenant-a", auth.WithHTTPClient(&http.Client{Transport: ours}))...); err != nil {
+		if _, err := auth.GetAccessToken(t.Context(), w.provider,
+			w.options("tenant-a", auth.WithHTTPClient(&http.Client{Transport: ours}))...); err != nil {
 			t.Fatal(err)
 		}
 		if !maps.Equal(theirs.sent, ours.sent) {
@@ -213,7 +223,9 @@ func (w *environment) api(t *testing.T, refuse *atomic.Value) http.Handler {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		id, ok := w.fake.Identity(token)
 		rw.Header().Set("Content-Type", "application/json")
-		if !ok || refuse.Load() == token || w.service.fake == cloudtest.FederationAnthropic && r.Header.Get("Anthropic-Beta") != anthropicconfig.OAuthAPIBetaHeader {
+		if !ok || refuse.Load() == token ||
+			w.service.fake == cloudtest.FederationAnthropic &&
+				r.Header.Get("Anthropic-Beta") != anthropicconfig.OAuthAPIBetaHeader {
 			rw.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(rw, `{"error":{"type":"authentication_error","message":"invalid token"}}`)
 			return
@@ -228,18 +240,21 @@ func (w *environment) api(t *testing.T, refuse *atomic.Value) http.Handler {
 // call lists the models with the service's own client.
 func (w *environment) call(ctx context.Context, httpClient *http.Client) error {
 	if w.service.fake == cloudtest.FederationAnthropic {
-		// The SDK leaves its header out where it does not authenticate by itself.
+		// The SDK leaves its header out where it does not authenticate by
+		// itself.
 		sdk := anthropic.NewClient(anthropicoption.WithHTTPClient(httpClient), anthropicoption.WithAuthToken("replaced"),
 			anthropicoption.WithHeader("anthropic-beta", anthropicconfig.OAuthAPIBetaHeader), anthropicoption.WithMaxRetries(0))
 		_, err := sdk.Models.List(ctx, anthropic.ModelListParams{})
 		return err
 	}
-	sdk := openai.NewClient(openaioption.WithHTTPClient(httpClient), openaioption.WithAPIKey("replaced"), openaioption.WithMaxRetries(0))
+	sdk := openai.NewClient(openaioption.WithHTTPClient(httpClient), openaioption.WithAPIKey("replaced"),
+		openaioption.WithMaxRetries(0))
 	_, err := sdk.Models.List(ctx)
 	return err
 }
 
-// inProcess reaches the cloud without a connection, so that time is the bubble's.
+// inProcess reaches the cloud without a connection, so that time is the
+// bubble's.
 type inProcess struct{ cloud *cloudtest.Cloud }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -255,7 +270,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// The SDK's client calls the API with a tenant's token, which is replaced when the API refuses it and before it expires.
+// The SDK's client calls the API with a tenant's token, which is replaced when
+// the API refuses it and before it expires.
 func TestSDKWithATenantsToken(t *testing.T) {
 	each(t, func(t *testing.T, w *environment) {
 		synctest.Test(t, func(t *testing.T) { w.callAsTenants(t) })
@@ -265,7 +281,8 @@ func TestSDKWithATenantsToken(t *testing.T) {
 func (w *environment) callAsTenants(t *testing.T) {
 	t.Helper()
 	var refused atomic.Value
-	host := map[cloudtest.FederationService]string{cloudtest.FederationAnthropic: "api.anthropic.com", cloudtest.FederationOpenAI: "api.openai.com"}[w.service.fake]
+	host := map[cloudtest.FederationService]string{cloudtest.FederationAnthropic: "api.anthropic.com",
+		cloudtest.FederationOpenAI: "api.openai.com"}[w.service.fake]
 	if w.service.fake == cloudtest.FederationAnthropic {
 		w.fake.SetAPI(w.api(t, &refused))
 	} else {
@@ -274,7 +291,8 @@ func (w *environment) callAsTenants(t *testing.T) {
 	tokens := testenv.Cache(t)
 	options := func(namespace string) []auth.Option {
 		object := cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b", Operation: cache.OperationReconcile}
-		return w.options(namespace, auth.WithCache(tokens, object), auth.WithHTTPClient(&http.Client{Transport: inProcess{w.cloud}}))
+		return w.options(namespace, auth.WithCache(tokens, object),
+			auth.WithHTTPClient(&http.Client{Transport: inProcess{w.cloud}}))
 	}
 	transport := func(namespace string) *exchange.Transport {
 		made, err := w.provider.NewTransport(inProcess{w.cloud}, []string{host}, options(namespace)...)
@@ -313,7 +331,8 @@ func (w *environment) callAsTenants(t *testing.T) {
 	check("after the API refused the token", 3) // the other tenant's is one
 	time.Sleep(known.GetDuration() + 2*time.Hour)
 	check("after its lifetime", 4)
-	if err := w.client.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}); err != nil {
+	if err := w.client.Delete(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.call(t.Context(), &http.Client{Transport: own}); err == nil {

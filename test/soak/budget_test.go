@@ -22,10 +22,12 @@ func (w *environment) requests(s *side) (n int64) {
 	return n
 }
 
-// budget is how many exchanges a cloud's tenants may make: each purpose one at the start and then one whenever three
-// quarters of its life have passed; while a fault lasts, as many more as the back-off lets through from when a purpose is
-// due for renewal, which is at any time of its life; and some for each change of a tenant. It is up to twice what happens,
-// because what has been renewed together in the phase before is due together.
+// budget is how many exchanges a cloud's tenants may make: each purpose one at
+// the start and then one whenever three quarters of its life have passed; while
+// a fault lasts, as many more as the back-off lets through from when a purpose
+// is due for renewal, which is at any time of its life; and some for each
+// change of a tenant. It is up to twice what happens, because what has been
+// renewed together in the phase before is due together.
 func (w *environment) budget(s *side) int64 {
 	purposes := float64(w.purposesOf(s))
 	n := purposes
@@ -49,8 +51,9 @@ func (w *environment) budget(s *side) int64 {
 	return int64(n) + int64(s.purposes)*w.changes.of(s.name)
 }
 
-// renewals is how many exchanges of a purpose there are on average when lives become shorter: the first one when it is due
-// by its old life, then one for each short life.
+// renewals is how many exchanges of a purpose there are on average when lives
+// become shorter: the first one when it is due by its old life, then one for
+// each short life.
 func renewals(d, before, since time.Duration) float64 {
 	due := min(d, before).Seconds() // at any time until then
 	return due / before.Seconds() * (1 + (d.Seconds()-due/2)/since.Seconds())
@@ -69,7 +72,8 @@ func (w *environment) purposesOf(s *side) (n int64) {
 	return n
 }
 
-// failures is how many exchanges of a purpose that has to be renewed every so often fail on average while all do.
+// failures is how many exchanges of a purpose that has to be renewed every so
+// often fail on average while all do.
 func failures(d, renewal time.Duration) float64 {
 	const steps = 100
 	var sum float64

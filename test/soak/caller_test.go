@@ -16,16 +16,20 @@ import (
 )
 
 const (
-	// longestBackoff is that of the cache, with its jitter and a second for the machine.
+	// longestBackoff is that of the cache, with its jitter and a second for the
+	// machine.
 	longestBackoff = 34 * time.Second
-	// settling is how long after a change of a tenant its failures are its own affair: the change has to reach the informer,
-	// which has to reconnect if the API server was down, and failures of the time between are remembered.
+	// settling is how long after a change of a tenant its failures are its own
+	// affair: the change has to reach the informer, which has to reconnect if
+	// the API server was down, and failures of the time between are remembered.
 	settling = 10*time.Second + longestBackoff
-	// settled is how long after an exchange an earlier caller may still get the earlier failure.
+	// settled is how long after an exchange an earlier caller may still get the
+	// earlier failure.
 	settled = time.Second
 )
 
-// startLoad has tenants ask at a steady rate, however long the answers take, and changes them. end waits for all.
+// startLoad has tenants ask at a steady rate, however long the answers take,
+// and changes them. end waits for all.
 func (w *environment) startLoad(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -49,12 +53,13 @@ func (w *environment) startLoad(t *testing.T) (end func()) {
 const (
 	// beat is how often callers are sent out.
 	beat = 5 * time.Millisecond
-	// maxWaiting is how many callers of a cloud's tenants there may be at once: more than ask in the time that an exchange
-	// takes until it has failed.
+	// maxWaiting is how many callers of a cloud's tenants there may be at once:
+	// more than ask in the time that an exchange takes until it has failed.
 	maxWaiting = 5000
 )
 
-// dispatch sends out callers of some tenants, unless too many wait for an exchange.
+// dispatch sends out callers of some tenants, unless too many wait for an
+// exchange.
 func (w *environment) dispatch(ctx context.Context, tenants []*tenant, running *sync.WaitGroup) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -109,7 +114,8 @@ type question struct {
 	start, end       time.Time
 }
 
-// view is what the reader of the call shows of a ServiceAccount, nil if there is none.
+// view is what the reader of the call shows of a ServiceAccount, nil if there
+// is none.
 type view = *corev1.ServiceAccount
 
 func (w *environment) look(ctx context.Context, q *question) view {
@@ -126,7 +132,8 @@ func (w *environment) look(ctx context.Context, q *question) view {
 	return sa
 }
 
-// stable means that the call has seen the ServiceAccount as it was before and after.
+// stable means that the call has seen the ServiceAccount as it was before and
+// after.
 func (q *question) stable() bool {
 	if q.before == nil || q.after == nil {
 		return q.before == q.after
@@ -163,7 +170,8 @@ func (w *environment) call(ctx context.Context, tenants []*tenant) {
 	w.answer(ctx, limited, q)
 }
 
-// answer asks and checks the answer. limited is the context of a caller who may give up.
+// answer asks and checks the answer. limited is the context of a caller who may
+// give up.
 func (w *environment) answer(ctx, limited context.Context, q *question) {
 	q.before = w.look(ctx, q)
 	q.start = time.Now()

@@ -41,14 +41,17 @@ func (w *environment) checkToken(ctx context.Context, q *question, token auth.To
 	}
 }
 
-// clocks is how far the cache's idea of when a credential came may be behind the soak's.
+// clocks is how far the cache's idea of when a credential came may be behind
+// the soak's.
 const clocks = 500 * time.Millisecond
 
-// checkAge makes sure that what was made before the call had not come to its end when it was asked for.
+// checkAge makes sure that what was made before the call had not come to its
+// end when it was asked for.
 func (w *environment) checkAge(q *question, from minted) {
 	age := q.start.Sub(from.at)
 	if age > from.life {
-		w.violations.add("credential that had expired when it was asked for", "%s: %s old, lived for %s", q.key, age, from.life)
+		w.violations.add("credential that had expired when it was asked for", "%s: %s old, lived for %s", q.key, age,
+			from.life)
 	}
 	if kept := w.lifeInCache(from.life); age > kept+clocks+w.stalls.within(from.at, q.start) {
 		w.violations.add("credential that was kept for too long", "%s: %s old, to be kept for %s", q.key, age, kept)
@@ -83,15 +86,18 @@ func (w *environment) present(ctx context.Context, q *question, token auth.Token
 	}
 }
 
-// mostLate is for a machine that has more to do than it can: a caller that is really held stays so until a request ends.
+// mostLate is for a machine that has more to do than it can: a caller that is
+// really held stays so until a request ends.
 const mostLate = 3 * time.Second
 
-// mostWait leaves time for what a busy machine has to make up for from the fault before. It is a quarter of the time that a cloud
-// hangs in five minutes; in a short soak, no caller can be held for that long.
+// mostWait leaves time for what a busy machine has to make up for from the
+// fault before. It is a quarter of the time that a cloud hangs in five minutes;
+// in a short soak, no caller can be held for that long.
 const mostWait = 6 * time.Second
 
-// checkWait makes sure that no caller waits for a cloud of other tenants. Such a caller would wait until that cloud's requests
-// end, and get its credential then. What is made up for after the fault is another matter.
+// checkWait makes sure that no caller waits for a cloud of other tenants. Such
+// a caller would wait until that cloud's requests end, and get its credential
+// then. What is made up for after the fault is another matter.
 func (w *environment) checkWait(q *question) {
 	if q.phase.unmoved == nil || !q.phase.unmoved(q.side) {
 		return
@@ -163,12 +169,14 @@ func (w *environment) checkGoodFailure(q *question, err *auth.Error) {
 		if other.uid != p.uid || other.identity != p.identity || q.end.Sub(r.failed) >= longestBackoff {
 			continue
 		}
-		// The credentials of a registry are held back for themselves: their access token may have succeeded since.
+		// The credentials of a registry are held back for themselves: their
+		// access token may have succeeded since.
 		recent = recent || r.failures > 0 || q.registry
 	}
 	q.mu.Unlock()
 	var limit *cache.LimitError
-	slow := w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end) || w.faulty(nil, kubernetes, q.end.Add(-longestBackoff), q.end)
+	slow := w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end) ||
+		w.faulty(nil, kubernetes, q.end.Add(-longestBackoff), q.end)
 	switch {
 	case !r.succeeded.IsZero() && q.start.After(r.succeeded.Add(settled)) && q.end.Before(r.hard()):
 		w.violations.add("failure although a valid credential is cached", "%s %s, valid for %s, made %s ago, %s: %v",
@@ -177,7 +185,8 @@ func (w *environment) checkGoodFailure(q *question, err *auth.Error) {
 		w.faulty(nil, kubernetes, q.start.Add(-longestBackoff), q.end):
 		// An API server that starts refuses everyone.
 	case errors.Is(err, context.DeadlineExceeded) && w.faulty(q.side, "", q.end.Add(-longestBackoff), q.end):
-		// A call that waits for another exchange of its cloud makes none of its own.
+		// A call that waits for another exchange of its cloud makes none of its
+		// own.
 	case errors.As(err, &limit) && slow:
 		// Exchanges that fail slowly use the slots of their namespace.
 	case isPending(err) && slow:

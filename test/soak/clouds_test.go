@@ -23,11 +23,13 @@ import (
 type side struct {
 	name     string
 	provider *metered
-	// tokenServices and others are those of cloudtest.Cloud that exchanges need.
+	// tokenServices and others are those of cloudtest.Cloud that exchanges
+	// need.
 	tokenServices, others []string
 	repository            string
 	options               []auth.Option
-	// purposes is how many credentials the cache holds for a tenant that uses a registry.
+	// purposes is how many credentials the cache holds for a tenant that uses a
+	// registry.
 	purposes int
 	// requests is how many an exchange takes at most, if all goes well.
 	requests int
@@ -38,7 +40,8 @@ type side struct {
 	annotations func(t *tenant, variant int) map[string]string
 	// identity is what a provider reads in annotations, "" if nothing.
 	identity func(annotations map[string]string) string
-	// grant has the cloud trust the tenant, and returns how it calls the two identities.
+	// grant has the cloud trust the tenant, and returns how it calls the two
+	// identities.
 	grant func(t *tenant) [2]string
 	// owner asks the cloud whose credential it is.
 	owner func(token auth.Token) (principal string, ok bool)
@@ -108,7 +111,8 @@ func (w *environment) awsSide() *side {
 func (w *environment) azureSide() *side {
 	cloud := w.cloud.Azure()
 	client := func(t *tenant, variant int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", t.n, variant) }
-	s := &side{name: azure.ProviderName, tokenServices: []string{"entra"}, others: []string{"acr"}, purposes: 3, requests: 1,
+	s := &side{name: azure.ProviderName, tokenServices: []string{"entra"}, others: []string{"acr"}, purposes: 3,
+		requests:   1,
 		repository: "soakregistry.azurecr.io/app"}
 	s.annotations = func(t *tenant, variant int) map[string]string {
 		return map[string]string{azure.ClientIDAnnotation: client(t, variant), azure.TenantIDAnnotation: entra}
@@ -186,7 +190,8 @@ func (w *environment) gcpSide() *side {
 		return 2
 	}
 	s.grant = func(t *tenant) [2]string {
-		cloud.SetServiceAccount(email(t), cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principals + t.subject()}})
+		cloud.SetServiceAccount(email(t),
+			cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principals + t.subject()}})
 		return [2]string{email(t) + " ", " " + t.subject()}
 	}
 	s.owner = func(token auth.Token) (string, bool) {

@@ -36,7 +36,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// cut closes those to the hosts of a domain, in the middle of whatever is sent. Empty: all.
+// cut closes those to the hosts of a domain, in the middle of whatever is sent.
+// Empty: all.
 func (c *connections) cut(domain string) int {
 	c.mu.Lock()
 	var all []net.Conn

@@ -9,7 +9,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// leftEarly is the label of a call that left its exchange running (cache.PendingError).
+// leftEarly is the label of a call that left its exchange running
+// (cache.PendingError).
 const leftEarly = "left early"
 
 // isPending reports whether the caller left its exchange running.
@@ -18,7 +19,8 @@ func isPending(err error) bool {
 	return errors.As(err, &pending)
 }
 
-// early keeps the credentials of good tenants whose callers left early, until another call gets them.
+// early keeps the credentials of good tenants whose callers left early, until
+// another call gets them.
 type early struct {
 	mu               sync.Mutex
 	waiting          map[awaited]bool
@@ -72,7 +74,8 @@ func (e *early) all() (all []awaited) {
 	return all
 }
 
-// serveEarly requests what callers left and no later call got, after the last fault: each credential has to come when its back-off is over.
+// serveEarly requests what callers left and no later call got, after the last
+// fault: each credential has to come when its back-off is over.
 func (w *environment) serveEarly(t *testing.T) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -70,17 +70,19 @@ type environment struct {
 }
 
 func newEnvironment(t *testing.T) *environment {
-	w := &environment{observer: &observer{}, cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
+	w := &environment{observer: &observer{},
+		cluster: kubetest.StartNew(t, kubetest.Flag{Name: "audit-log-path", Value: "/dev/null"})}
 	w.issuer, w.issuerClient = w.cluster.IssuerURL(), w.cluster.IssuerClient(t)
 	t.Cleanup(w.issuerClient.CloseIdleConnections)
 	w.cloud = testenv.Cloud(t)
 	w.httpClient = w.newHTTPClient(t)
 
-	// Long enough for two thousand tenants on two cores, short enough for several renewals in each phase.
+	// Long enough for two thousand tenants on two cores, short enough for
+	// several renewals in each phase.
 	w.maxDuration = min(30*time.Second, max(20*time.Second, *soakTime/10))
 	var err error
-	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration), cache.WithObserver(w.observer),
-		cache.WithRate(rate.Inf, 0))
+	w.tokens, err = cache.NewTokenCache(10**soakTenants, cache.WithMaxDuration(w.maxDuration),
+		cache.WithObserver(w.observer), cache.WithRate(rate.Inf, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,8 @@ func newEnvironment(t *testing.T) *environment {
 	return w
 }
 
-// lasting is what a controller keeps for as long as it runs, and what the load must leave nothing in.
+// lasting is what a controller keeps for as long as it runs, and what the load
+// must leave nothing in.
 func (w *environment) lasting() any {
 	var kept []any
 	for _, s := range w.allSides {
@@ -124,7 +127,8 @@ func (w *environment) newHTTPClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: &counted{transport, w}}
 }
 
-// startClients makes the controller's clients: it may read ServiceAccounts and ask for their tokens.
+// startClients makes the controller's clients: it may read ServiceAccounts and
+// ask for their tokens.
 func (w *environment) startClients(t *testing.T) {
 	w.admin = newClient(t, w.cluster.Config(), client.Options{})
 	config := w.cluster.User(t, "soak-controller", "",
@@ -136,7 +140,9 @@ func (w *environment) startClients(t *testing.T) {
 
 // newInformed makes a client with an informer of ServiceAccounts.
 func (w *environment) newInformed(t *testing.T, config *rest.Config, of crcache.ByObject) client.Client {
-	informers, err := crcache.New(config, crcache.Options{HTTPClient: httpClientFor(t, config), ByObject: map[client.Object]crcache.ByObject{&corev1.ServiceAccount{}: of}})
+	informers, err := crcache.New(config,
+		crcache.Options{HTTPClient: httpClientFor(t, config),
+			ByObject: map[client.Object]crcache.ByObject{&corev1.ServiceAccount{}: of}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +192,8 @@ func httpClientFor(t *testing.T, config *rest.Config) *http.Client {
 	return hc
 }
 
-// createAll creates the tenants. Every fiftieth begins as a thief, with the annotation of another one.
+// createAll creates the tenants. Every fiftieth begins as a thief, with the
+// annotation of another one.
 func (w *environment) createAll(t *testing.T) {
 	start := time.Now()
 	group, ctx := errgroup.WithContext(t.Context())

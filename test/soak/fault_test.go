@@ -12,10 +12,12 @@ import (
 // What can fail besides the exchanges of some kind.
 const (
 	kubernetes = "kubernetes"
-	// ahead is a time in which the clouds find all access tokens expired. Registries of Azure answer to those as they do to
-	// identities without rights, which the library believes.
+	// ahead is a time in which the clouds find all access tokens expired.
+	// Registries of Azure answer to those as they do to identities without
+	// rights, which the library believes.
 	ahead = "clock ahead"
-	// skewed is a time in which the clouds' clock goes wrong. The SDK of AWS sends what it has signed again.
+	// skewed is a time in which the clouds' clock goes wrong. The SDK of AWS
+	// sends what it has signed again.
 	skewed = "clock skewed"
 )
 
@@ -28,7 +30,8 @@ type phase struct {
 	fault   func(w *environment, t *testing.T, length time.Duration) // nil: none
 	// felt returns what shows that the fault was there. Nil: there is none.
 	felt func(w *environment, p *phase) []evidence
-	// failing is the clouds whose exchanges fail, in which share of the time. Nil: none.
+	// failing is the clouds whose exchanges fail, in which share of the time.
+	// Nil: none.
 	failing func(s *side) float64
 	// unmoved is whose tenants must not notice the fault. Nil: all may.
 	unmoved func(s *side) bool
@@ -58,7 +61,8 @@ func (w *environment) enter(p *phase) {
 	w.current.Store(p)
 }
 
-// plan divides the time. Of five minutes, the token services are out for one. The warm-up takes what it takes.
+// plan divides the time. Of five minutes, the token services are out for one.
+// The warm-up takes what it takes.
 func (w *environment) plan(t *testing.T, total time.Duration) {
 	w.phases = []*phase{
 		{name: "warm-up"},
@@ -66,7 +70,8 @@ func (w *environment) plan(t *testing.T, total time.Duration) {
 		{name: "recovery", percent: 10},
 		{name: "429 storm", percent: 12, fault: (*environment).playStorm, felt: feltStorm, failing: half},
 		{name: "cut connections", percent: 12, fault: (*environment).playCuts, felt: feltCuts, failing: hardly},
-		{name: "one cloud hangs", percent: 8, fault: (*environment).playHang, felt: feltHang, failing: onlyHanging, unmoved: notHanging},
+		{name: "one cloud hangs", percent: 8, fault: (*environment).playHang, felt: feltHang, failing: onlyHanging,
+			unmoved: notHanging},
 		{name: "API server restart", percent: 12, fault: (*environment).playRestart, felt: feltRestart},
 		{name: "clock jumps", percent: 16, fault: (*environment).playClock, felt: feltClock, failing: whileClockIsWrong},
 		{name: "calm", percent: 10},
@@ -115,14 +120,16 @@ func sometimes(percent int) func(cloudtest.Call) bool {
 func (w *environment) playOutage(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	end := w.faults(tokenServices, func(*side) cloudtest.Fault {
-		return cloudtest.Fault{Status: 503, Code: "ServiceUnavailable", Message: "The service is unavailable. Try again later."}
+		return cloudtest.Fault{Status: 503, Code: "ServiceUnavailable",
+			Message: "The service is unavailable. Try again later."}
 	})
 	time.Sleep(length)
 	end()
 	closed()
 }
 
-// playStorm throttles most requests to all services, some of them with a time to wait for.
+// playStorm throttles most requests to all services, some of them with a time
+// to wait for.
 func (w *environment) playStorm(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	set := func(percent int, after string) func(*side) cloudtest.Fault {
@@ -138,7 +145,8 @@ func (w *environment) playStorm(_ *testing.T, length time.Duration) {
 	closed()
 }
 
-// playCuts closes all connections twice a second, and has every fifth request end in the middle.
+// playCuts closes all connections twice a second, and has every fifth request
+// end in the middle.
 func (w *environment) playCuts(_ *testing.T, length time.Duration) {
 	closed := w.fault(clouds)
 	end := w.faults(allServices, func(*side) cloudtest.Fault { return cloudtest.Fault{Cut: true, Match: sometimes(20)} })
@@ -151,7 +159,8 @@ func (w *environment) playCuts(_ *testing.T, length time.Duration) {
 	closed()
 }
 
-// playHang has one cloud never answer. That is nothing to the tenants of the others.
+// playHang has one cloud never answer. That is nothing to the tenants of the
+// others.
 func (w *environment) playHang(_ *testing.T, length time.Duration) {
 	hanging := w.hanging()
 	closed := w.fault(func(s *side, kind string) bool { return !surroundings(kind) && s == hanging })
@@ -178,8 +187,9 @@ func (w *environment) playRestart(t *testing.T, length time.Duration) {
 	time.Sleep(time.Until(over))
 }
 
-// playClock moves the clouds' clock: far ahead, where all tokens of the API server have expired; a little ahead; and so far
-// back that the credentials of AWS, which end at a time and not after one, last for seconds.
+// playClock moves the clouds' clock: far ahead, where all tokens of the API
+// server have expired; a little ahead; and so far back that the credentials of
+// AWS, which end at a time and not after one, last for seconds.
 func (w *environment) playClock(_ *testing.T, length time.Duration) {
 	set := func(d time.Duration) {
 		w.cloud.SetClock(func() time.Time { return time.Now().Add(d) })
@@ -202,8 +212,10 @@ func (w *environment) playClock(_ *testing.T, length time.Duration) {
 	registries()
 }
 
-// clockPart is the part of its phase in which the clouds' clock is far ahead, and that in which it is a little ahead.
+// clockPart is the part of its phase in which the clouds' clock is far ahead,
+// and that in which it is a little ahead.
 const clockPart = 8
 
-// shortLife is how long credentials of AWS last while the clouds' clock is far back: they end while it is, and are renewed.
+// shortLife is how long credentials of AWS last while the clouds' clock is far
+// back: they end while it is, and are renewed.
 func shortLife() time.Duration { return min(20*time.Second, max(3*time.Second, *soakTime*6/100)) }

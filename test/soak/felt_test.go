@@ -11,7 +11,8 @@ type evidence struct {
 	times int64
 }
 
-// checkFaults fails if a fault was not felt: a soak without faults proves nothing.
+// checkFaults fails if a fault was not felt: a soak without faults proves
+// nothing.
 func (w *environment) checkFaults(t *testing.T) {
 	least := max(3, int64(len(w.tenants)/len(w.allSides)/100)) // one in a hundred of a cloud's tenants
 	for _, p := range w.phases {
@@ -38,7 +39,8 @@ func feltOutage(w *environment, p *phase) []evidence { return failedWith(w, p, "
 
 func feltStorm(w *environment, p *phase) []evidence { return failedWith(w, p, "throttled") }
 
-// feltCuts asks for requests, because an exchange sends another one and succeeds.
+// feltCuts asks for requests, because an exchange sends another one and
+// succeeds.
 func feltCuts(w *environment, p *phase) []evidence {
 	all := []evidence{{"connections were cut", w.cutOff.Load()}}
 	for _, s := range w.allSides {
@@ -47,7 +49,8 @@ func feltCuts(w *environment, p *phase) []evidence {
 	return all
 }
 
-// feltHang counts requests without an answer: they end with their connection, at the end.
+// feltHang counts requests without an answer: they end with their connection,
+// at the end.
 func feltHang(w *environment, p *phase) []evidence {
 	s := w.hanging()
 	all := []evidence{{"requests to " + s.name + " had no answer", p.of(s).brokenRequests.Load()}}
@@ -57,8 +60,9 @@ func feltHang(w *environment, p *phase) []evidence {
 	return all
 }
 
-// sureToLeave is how long a cloud has to hang so that callers leave: the credentials that are due in that time expire, and exchanges take
-// longer than the patience of the cache.
+// sureToLeave is how long a cloud has to hang so that callers leave: the
+// credentials that are due in that time expire, and exchanges take longer than
+// the patience of the cache.
 const sureToLeave = 8 * time.Second
 
 func feltRestart(w *environment, p *phase) []evidence {
@@ -76,7 +80,8 @@ func feltRestart(w *environment, p *phase) []evidence {
 func feltClock(w *environment, p *phase) (all []evidence) {
 	for _, s := range w.allSides {
 		if s.name != "aws" {
-			all = append(all, evidence{"exchanges of " + s.name + " were unavailable", p.of(s).failedExchanges.of("unavailable")})
+			all = append(all, evidence{"exchanges of " + s.name + " were unavailable",
+				p.of(s).failedExchanges.of("unavailable")})
 			continue
 		}
 		var renewed int64
@@ -114,7 +119,8 @@ func whileClockIsWrong(s *side) float64 {
 	return 1 - 1./clockPart
 }
 
-// checkLoad fails if there was less of it than the flags say, or if no credential came to its end.
+// checkLoad fails if there was less of it than the flags say, or if no
+// credential came to its end.
 func (w *environment) checkLoad(t *testing.T) {
 	var made int64
 	for _, p := range w.phases[1:] {
@@ -123,7 +129,8 @@ func (w *environment) checkLoad(t *testing.T) {
 		}
 	}
 	if wanted := int64(w.loadTook.Seconds() * float64(*soakRate)); made*100 < wanted*95 {
-		t.Errorf("%d calls were made of %d, %d were left out: this machine is too slow or too busy for %d a second: make soak SOAKRATE=%d",
+		t.Errorf(
+			"%d calls were made of %d, %d were left out: this machine is too slow or too busy for %d a second: make soak SOAKRATE=%d",
 			made, wanted, w.heldBack.Load(), *soakRate, *soakRate/2)
 	}
 	w.checkTokenRequests(t)
@@ -140,8 +147,8 @@ func (w *environment) checkLoad(t *testing.T) {
 	}
 }
 
-// checkTokenRequests is for phases without a fault, in which each exchange takes one. Some of either may have begun in
-// the phase before.
+// checkTokenRequests is for phases without a fault, in which each exchange
+// takes one. Some of either may have begun in the phase before.
 func (w *environment) checkTokenRequests(t *testing.T) {
 	for i, p := range w.phases {
 		across := 64 + p.inProgress

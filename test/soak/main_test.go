@@ -18,18 +18,21 @@ var (
 	soakTime    = flag.Duration("soak.time", minTime, "how long the load lasts")
 	soakTenants = flag.Int("soak.tenants", 2000, "number of ServiceAccounts")
 	soakRate    = flag.Int("soak.rate", 2000, "calls a second")
-	soakOnly    = flag.String("soak.only", "", "of the phases between the warm-up and the calm one, play only that of this name")
-	soakSeed    = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
+	soakOnly    = flag.String("soak.only", "",
+		"of the phases between the warm-up and the calm one, play only that of this name")
+	soakSeed = flag.Uint64("soak.seed", rand.Uint64(), "of what happens to the tenants")
 )
 
-// minTime is what the phases need: in less, no credential comes to its end, and no fault is felt.
+// minTime is what the phases need: in less, no credential comes to its end, and
+// no fault is felt.
 const minTime = 40 * time.Second
 
 func TestSoak(t *testing.T) {
 	if *soakTime < minTime {
 		t.Fatalf("the soak takes at least %s, not %s: in less, credentials do not come to their end", minTime, *soakTime)
 	}
-	// Watches complain while the API server is down, and servers when connections are cut, as they should.
+	// Watches complain while the API server is down, and servers when
+	// connections are cut, as they should.
 	log.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())

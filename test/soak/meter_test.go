@@ -44,7 +44,8 @@ func (m *metered) NewTokenForServiceAccount(ctx context.Context, jwt string, sa 
 	})
 }
 
-func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token, opts *provider.Options,
+func (m *metered) NewArtifactRegistryCredentials(ctx context.Context, input string, access auth.Token,
+	opts *provider.Options,
 ) (*auth.ArtifactRegistryCredentials, error) {
 	t := m.environment.byKey[opts.Subject]
 	from, _ := t.origin(access)
@@ -66,13 +67,15 @@ type minted struct {
 	life  time.Duration // from then on
 }
 
-// wasShort means that what the clouds' clock had left only seconds of had come to its end by then, on its way to the registry:
-// exchanges may wait for their turn for longer than it lasted.
+// wasShort means that what the clouds' clock had left only seconds of had come
+// to its end by then, on its way to the registry: exchanges may wait for their
+// turn for longer than it lasted.
 func (m minted) wasShort(by time.Time) bool {
 	return m.life > 0 && m.life <= shortLife() && by.After(m.at.Add(m.life))
 }
 
-// keepMinted is how many credentials are remembered of a tenant. The cache can hold fewer.
+// keepMinted is how many credentials are remembered of a tenant. The cache can
+// hold fewer.
 const keepMinted = 24
 
 // origin returns which exchange a credential comes from.
@@ -96,8 +99,9 @@ type record struct {
 	failures  int           // in a row, none after a success
 }
 
-// due is when the cache may exchange again, by its documented rules: at 75 % of the life at the earliest, after a failure
-// when the back-off, one second doubling to thirty with 10 % of jitter, is over.
+// due is when the cache may exchange again, by its documented rules: at 75 % of
+// the life at the earliest, after a failure when the back-off, one second
+// doubling to thirty with 10 % of jitter, is over.
 func (r *record) due() time.Time {
 	if r.failures > 0 {
 		backoff := min(30*time.Second, time.Second<<min(r.failures-1, 10))
@@ -113,10 +117,12 @@ func (r record) String() string {
 		}
 		return t.Format(clockTime)
 	}
-	return fmt.Sprintf("succeeded %s for %s, failed %s, %d times in a row", at(r.succeeded), r.life, at(r.failed), r.failures)
+	return fmt.Sprintf("succeeded %s for %s, failed %s, %d times in a row", at(r.succeeded), r.life, at(r.failed),
+		r.failures)
 }
 
-// isShort means that the clouds' clock was so far back that the credential lasted no longer than that left it.
+// isShort means that the clouds' clock was so far back that the credential
+// lasted no longer than that left it.
 func (r *record) isShort() bool { return !r.succeeded.IsZero() && r.life > 0 && r.life <= shortLife() }
 
 func (r *record) known() bool { return !r.succeeded.IsZero() || r.failures > 0 }
@@ -133,7 +139,8 @@ func (t *tenant) record(p purpose) *record {
 	return r
 }
 
-// exchange makes one and checks that it was time for it. Excused says of one that has failed by a time that it had to.
+// exchange makes one and checks that it was time for it. Excused says of one
+// that has failed by a time that it had to.
 func (t *tenant) exchange(ctx context.Context, w *environment, p purpose, excused func(by time.Time) bool,
 	mint func(ctx context.Context) (auth.Token, error)) (auth.Token, error) {
 	start := time.Now()
@@ -189,14 +196,17 @@ func (t *tenant) exchange(ctx context.Context, w *environment, p purpose, excuse
 
 // checkRequests is for an exchange that succeeded.
 func (w *environment) checkRequests(t *tenant, p purpose, start, end time.Time, sent int64) {
-	// Connections that are cut at the end of a fault are noticed a little later.
+	// Connections that are cut at the end of a fault are noticed a little
+	// later.
 	before := start.Add(-time.Second)
-	if want := t.side.requestsFor(p); sent != want && !w.faulty(t.side, p.kind, before, end) && !w.faulty(nil, skewed, before, end) {
+	if want := t.side.requestsFor(p); sent != want && !w.faulty(t.side, p.kind, before, end) &&
+		!w.faulty(nil, skewed, before, end) {
 		w.violations.add("exchange that took more or fewer requests", "%s %+v: %d instead of %d", t.key, p, sent, want)
 	}
 }
 
-// checkExchange checks an exchange that failed although the tenant was not changed.
+// checkExchange checks an exchange that failed although the tenant was not
+// changed.
 func (w *environment) checkExchange(t *tenant, p purpose, start, end time.Time, err error) {
 	switch {
 	case !w.faulty(t.side, p.kind, start, end):
@@ -210,7 +220,8 @@ func permanent(err error) bool {
 	return provider.Permanent(err)
 }
 
-// lifeInCache is how long the cache keeps a credential, by its documented rules.
+// lifeInCache is how long the cache keeps a credential, by its documented
+// rules.
 func (w *environment) lifeInCache(life time.Duration) time.Duration {
 	return min(life-min(30*time.Second, life/10), w.maxDuration)
 }

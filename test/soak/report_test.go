@@ -25,7 +25,8 @@ func (s *stats) hit(took time.Duration) {
 	s.latencies.add(took)
 }
 
-// histogram has eight buckets for each doubling, so that a percentile is off by an eighth at most.
+// histogram has eight buckets for each doubling, so that a percentile is off by
+// an eighth at most.
 type histogram [64 * 8]atomic.Int64
 
 func (h *histogram) add(d time.Duration) { h[bucket(uint64(max(0, d)))].Add(1) }
@@ -69,7 +70,8 @@ func (w *environment) report() string {
 		}
 	}
 	fmt.Fprintf(&b, "\nsoak: %d tenants, %.0f calls a second (%d were meant), %s, credentials kept for %s, seed %d\n\n",
-		len(w.tenants), float64(calls)/w.loadTook.Seconds(), *soakRate, w.loadTook.Round(time.Second), w.maxDuration, *soakSeed)
+		len(w.tenants), float64(calls)/w.loadTook.Seconds(), *soakRate, w.loadTook.Round(time.Second), w.maxDuration,
+		*soakSeed)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "phase\tcloud\tcalls\thits\tTokenRequests\texchanges\tof them failed\t"+
 		"p50 of hits\tp99\tcalls that failed")
@@ -89,8 +91,9 @@ func (w *environment) report() string {
 		w.observer.String(), w.changes.total(), w.presented.Load(), time.Duration(w.leftLate.Load()).Round(time.Microsecond),
 		time.Duration(w.longest.Load()).Round(time.Microsecond),
 		w.heldBack.Load(), maxWaiting, w.stalls.max().Round(time.Millisecond))
-	fmt.Fprintf(&b, "%d calls left an exchange that took too long; of the credentials that good tenants left, %d were served later, "+
-		"%d were no longer wanted, %d never came\n", w.leftEarly(), w.early.served, w.early.unwanted, len(w.early.all()))
+	fmt.Fprintf(&b,
+		"%d calls left an exchange that took too long; of the credentials that good tenants left, %d were served later, "+
+			"%d were no longer wanted, %d never came\n", w.leftEarly(), w.early.served, w.early.unwanted, len(w.early.all()))
 	for _, s := range w.allSides {
 		fmt.Fprintf(&b, "%s: %d exchanges of a budget of %d, %d requests of a budget of %d\n", s.name,
 			w.exchanges(s), w.budget(s), w.requests(s), w.exchanges(s)*tries*int64(s.requests)+w.presented.Load())

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// stalls knows when this process got no processor. No component is to blame for what is late because of that.
+// stalls knows when this process got no processor. No component is to blame for
+// what is late because of that.
 type stalls struct {
 	mu      sync.Mutex
 	seen    []stall

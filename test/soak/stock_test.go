@@ -26,15 +26,19 @@ func heap() uint64 {
 }
 
 const (
-	// maxLeft is the memory that may be left: what packages make once and keep, such as schemes, about 4 MiB.
+	// maxLeft is the memory that may be left: what packages make once and keep,
+	// such as schemes, about 4 MiB.
 	maxLeft = 6 << 20
-	// maxLeftEach is what an exchange may leave, in bytes: nothing, but memory is not measured to the byte.
+	// maxLeftEach is what an exchange may leave, in bytes: nothing, but memory
+	// is not measured to the byte.
 	maxLeftEach = 50
-	// perGoroutine is what the runtime keeps for the next one of each that has ended, in bytes.
+	// perGoroutine is what the runtime keeps for the next one of each that has
+	// ended, in bytes.
 	perGoroutine = 512
 )
 
-// compare fails if goroutines or memory are left after so many exchanges, with so many goroutines at once.
+// compare fails if goroutines or memory are left after so many exchanges, with
+// so many goroutines at once.
 func (s stock) compare(t *testing.T, exchanges, peak int64) {
 	t.Helper()
 	var err error
@@ -47,13 +51,15 @@ func (s stock) compare(t *testing.T, exchanges, peak int64) {
 		t.Error(err)
 	}
 	left := int64(heap()) - int64(s.heap)
-	t.Logf("%.1f MiB of memory are left after %d exchanges and at most %d goroutines", float64(left)/(1<<20), exchanges, peak)
+	t.Logf("%.1f MiB of memory are left after %d exchanges and at most %d goroutines", float64(left)/(1<<20),
+		exchanges, peak)
 	if most := maxLeft + exchanges*maxLeftEach + peak*perGoroutine; left > most {
 		t.Errorf("%d bytes of memory are left after %d exchanges, more than %d", left, exchanges, most)
 	}
 }
 
-// drainTime is until when the cache is rid of what has expired, a minute by its own words.
+// drainTime is until when the cache is rid of what has expired, a minute by its
+// own words.
 const drainTime = time.Minute
 
 // settle waits until the cache is empty without anybody's doing.

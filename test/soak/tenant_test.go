@@ -59,7 +59,8 @@ func (t *tenant) serviceAccount(annotations map[string]string) *corev1.ServiceAc
 		Namespace: t.key.Namespace, Name: t.key.Name, Annotations: annotations}}
 }
 
-// variantOf returns which of the tenant's identities annotations ask for, -1 if it is none of them.
+// variantOf returns which of the tenant's identities annotations ask for, -1 if
+// it is none of them.
 func (t *tenant) variantOf(annotations map[string]string) int {
 	for variant := range t.names {
 		if maps.Equal(annotations, t.side.annotations(t, variant)) {
@@ -89,7 +90,8 @@ func (w *environment) newTenants(sides []*side, n int) {
 	w.byName = map[string]*tenant{}
 	for i := range n {
 		t := &tenant{n: i, side: sides[i%len(sides)], records: map[purpose]*record{},
-			key: client.ObjectKey{Namespace: fmt.Sprintf("soak-%04d", i/perNamespace), Name: fmt.Sprintf("app-%d", i%perNamespace)}}
+			key: client.ObjectKey{Namespace: fmt.Sprintf("soak-%04d", i/perNamespace),
+				Name: fmt.Sprintf("app-%d", i%perNamespace)}}
 		t.names = t.side.grant(t)
 		with := func(c client.Client) []auth.Option {
 			return append([]auth.Option{auth.WithServiceAccount(t.key, c), auth.WithCache(w.tokens, t.object()),
@@ -113,7 +115,8 @@ func (w *environment) victim(t *tenant, r *rand.Rand) *tenant {
 	}
 }
 
-// churn changes tenants until ctx ends: they are deleted, re-created, get their other identity, that of another tenant, or none.
+// churn changes tenants until ctx ends: they are deleted, re-created, get their
+// other identity, that of another tenant, or none.
 func (w *environment) churn(ctx context.Context, every time.Duration) {
 	r := rand.New(rand.NewPCG(*soakSeed, 1)) //nolint:gosec // chooses tenants
 	const maxBroken = 50
@@ -136,7 +139,8 @@ func (w *environment) churn(ctx context.Context, every time.Duration) {
 	}
 }
 
-// change may fail while the API server is down. What came of it is for the informer to tell.
+// change may fail while the API server is down. What came of it is for the
+// informer to tell.
 func (w *environment) change(ctx context.Context, t *tenant, r *rand.Rand) {
 	w.alter(ctx, t, func(ctx context.Context, found *corev1.ServiceAccount) error {
 		switch choice := r.IntN(20); {

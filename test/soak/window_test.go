@@ -21,7 +21,8 @@ func (w *environment) fault(of func(s *side, kind string) bool) (end func()) {
 	}
 }
 
-// faulty reports whether something was wrong with a cloud at any time between the two. No kind means all.
+// faulty reports whether something was wrong with a cloud at any time between
+// the two. No kind means all.
 func (w *environment) faulty(s *side, kind string, from, to time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// exchangeRequests counts the requests of one exchange. It travels in the exchange's context.
+// exchangeRequests counts the requests of one exchange. It travels in the
+// exchange's context.
 type exchangeRequests struct {
 	side *side
 	sent atomic.Int64

@@ -39,7 +39,8 @@ func (r *Reconciler) ReconcileBucket(ctx context.Context, req reconcile.Request)
 	if obj.Spec.Provider != aws.ProviderName {
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("unknown provider %q", obj.Spec.Provider))
 	}
-	opts := append(r.authOptions(obj, sourcev1.BucketKind, obj.Spec.ServiceAccountName), auth.WithSTSRegion(obj.Spec.Region))
+	opts := append(r.authOptions(obj, sourcev1.BucketKind, obj.Spec.ServiceAccountName),
+		auth.WithSTSRegion(obj.Spec.Region))
 	if obj.Spec.STS != nil {
 		opts = append(opts, auth.WithSTSEndpoint(obj.Spec.STS.Endpoint))
 	}
@@ -76,7 +77,8 @@ func (r *Reconciler) ReconcileOCIRepository(ctx context.Context, req reconcile.R
 }
 
 // begin gets the object, and finalizes it if it is deleted.
-func (r *Reconciler) begin(ctx context.Context, req reconcile.Request, obj client.Object, kind string) (exists bool, err error) {
+func (r *Reconciler) begin(ctx context.Context, req reconcile.Request, obj client.Object,
+	kind string) (exists bool, err error) {
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
@@ -92,10 +94,13 @@ func (r *Reconciler) begin(ctx context.Context, req reconcile.Request, obj clien
 }
 
 func (r *Reconciler) authOptions(obj client.Object, kind, serviceAccountName string) []auth.Option {
-	involvedObject := cache.InvolvedObject{Kind: kind, Name: obj.GetName(), Namespace: obj.GetNamespace(), Operation: cache.OperationReconcile}
-	opts := []auth.Option{auth.WithClient(r.Client), auth.WithSettings(r.Settings), auth.WithCache(r.TokenCache, involvedObject), auth.WithHTTPClient(r.HTTPClient)}
+	involvedObject := cache.InvolvedObject{Kind: kind, Name: obj.GetName(), Namespace: obj.GetNamespace(),
+		Operation: cache.OperationReconcile}
+	opts := []auth.Option{auth.WithClient(r.Client), auth.WithSettings(r.Settings),
+		auth.WithCache(r.TokenCache, involvedObject), auth.WithHTTPClient(r.HTTPClient)}
 	if serviceAccountName != "" {
-		opts = append(opts, auth.WithServiceAccount(client.ObjectKey{Namespace: obj.GetNamespace(), Name: serviceAccountName}, r.Client))
+		opts = append(opts, auth.WithServiceAccount(client.ObjectKey{Namespace: obj.GetNamespace(), Name: serviceAccountName},
+			r.Client))
 	}
 	return opts
 }

@@ -1,4 +1,5 @@
-// Package after is package before, ported to workloadid by docs/migrating-from-fluxcd.md.
+// Package after is package before, ported to workloadid by
+// docs/migrating-from-fluxcd.md.
 package after
 
 import (
@@ -15,7 +16,8 @@ const (
 	defaultCacheSize = 100
 )
 
-// Config holds the values of the flags. The program's own --feature-gates sets ObjectLevelWorkloadIdentity.
+// Config holds the values of the flags. The program's own --feature-gates sets
+// ObjectLevelWorkloadIdentity.
 type Config struct {
 	auth.Settings
 }
@@ -23,7 +25,8 @@ type Config struct {
 // BindFlags adds the flags to fs.
 func (c *Config) BindFlags(fs *pflag.FlagSet) {
 	c.TokenCache.MaxSize = defaultCacheSize
-	c.Settings.BindFlags(fs, auth.FlagDefaultServiceAccount, auth.FlagMinimumLifetime, cache.FlagMaxSize, cache.FlagMaxDuration)
+	c.Settings.BindFlags(fs, auth.FlagDefaultServiceAccount, auth.FlagMinimumLifetime, cache.FlagMaxSize,
+		cache.FlagMaxDuration)
 }
 
 // Apply checks and applies the settings.

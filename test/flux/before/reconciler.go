@@ -33,7 +33,8 @@ func (r *Reconciler) ReconcileBucket(ctx context.Context, req reconcile.Request)
 	if obj.Spec.Provider != aws.ProviderName {
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("unknown provider %q", obj.Spec.Provider))
 	}
-	opts := append(r.authOptions(obj, sourcev1.BucketKind, obj.Spec.ServiceAccountName), auth.WithSTSRegion(obj.Spec.Region))
+	opts := append(r.authOptions(obj, sourcev1.BucketKind, obj.Spec.ServiceAccountName),
+		auth.WithSTSRegion(obj.Spec.Region))
 	if obj.Spec.STS != nil {
 		opts = append(opts, auth.WithSTSEndpoint(obj.Spec.STS.Endpoint))
 	}
@@ -45,7 +46,8 @@ func (r *Reconciler) ReconcileBucket(ctx context.Context, req reconcile.Request)
 	if !ok {
 		return reconcile.Result{}, fmt.Errorf("unexpected token %T", token)
 	}
-	err = r.List(ctx, obj.Spec.BucketName, *credentials.AccessKeyId, *credentials.SecretAccessKey, *credentials.SessionToken)
+	err = r.List(ctx, obj.Spec.BucketName, *credentials.AccessKeyId, *credentials.SecretAccessKey,
+		*credentials.SessionToken)
 	return reconcile.Result{RequeueAfter: obj.GetRequeueAfter()}, err
 }
 
@@ -69,7 +71,8 @@ func (r *Reconciler) ReconcileOCIRepository(ctx context.Context, req reconcile.R
 }
 
 // begin gets the object, and finalizes it if it is deleted.
-func (r *Reconciler) begin(ctx context.Context, req reconcile.Request, obj client.Object, kind string) (exists bool, err error) {
+func (r *Reconciler) begin(ctx context.Context, req reconcile.Request, obj client.Object,
+	kind string) (exists bool, err error) {
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
@@ -90,7 +93,8 @@ func (r *Reconciler) authOptions(obj client.Object, kind, serviceAccountName str
 		opts = append(opts, auth.WithServiceAccountName(serviceAccountName))
 	}
 	if r.TokenCache != nil {
-		involvedObject := cache.InvolvedObject{Kind: kind, Name: obj.GetName(), Namespace: obj.GetNamespace(), Operation: cache.OperationReconcile}
+		involvedObject := cache.InvolvedObject{Kind: kind, Name: obj.GetName(), Namespace: obj.GetNamespace(),
+			Operation: cache.OperationReconcile}
 		opts = append(opts, auth.WithCache(*r.TokenCache, involvedObject))
 	}
 	return opts

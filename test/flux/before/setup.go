@@ -1,4 +1,5 @@
-// Package before is a small source controller on github.com/fluxcd/pkg/auth. Package after is its port to workloadid.
+// Package before is a small source controller on github.com/fluxcd/pkg/auth.
+// Package after is its port to workloadid.
 package before
 
 import (
@@ -13,7 +14,8 @@ const (
 	defaultCacheSize = 100
 )
 
-// Config holds the values of the flags. The program's own --feature-gates sets ObjectLevelWorkloadIdentity.
+// Config holds the values of the flags. The program's own --feature-gates sets
+// ObjectLevelWorkloadIdentity.
 type Config struct {
 	ObjectLevelWorkloadIdentity bool
 	DefaultServiceAccount       string
@@ -22,7 +24,8 @@ type Config struct {
 
 // BindFlags adds the flags to fs.
 func (c *Config) BindFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.DefaultServiceAccount, auth.ControllerFlagDefaultServiceAccount, "", "ServiceAccount for objects that name none.")
+	fs.StringVar(&c.DefaultServiceAccount, auth.ControllerFlagDefaultServiceAccount, "",
+		"ServiceAccount for objects that name none.")
 	c.TokenCache.BindFlags(fs, defaultCacheSize)
 }
 

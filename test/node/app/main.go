@@ -40,7 +40,8 @@ func main() {
 	}
 }
 
-// ask prints the identity and the access key, or the error. A new configuration gets new credentials.
+// ask prints the identity and the access key, or the error. A new configuration
+// gets new credentials.
 func ask() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -32,7 +32,8 @@ var (
 const (
 	maxMemory = 256 << 20
 	maxTime   = time.Minute
-	// maxRequests is for each cluster, beside otherRequests for lists, watches, discovery and leader election.
+	// maxRequests is for each cluster, beside otherRequests for lists, watches,
+	// discovery and leader election.
 	maxRequests, otherRequests = 1.2, 200
 )
 
@@ -62,7 +63,8 @@ func TestFleet(t *testing.T) {
 	f.measureAgent()
 }
 
-// checkRequests counts the requests of the hub at the API server, whose log rotates after 100 MB, and at the client.
+// checkRequests counts the requests of the hub at the API server, whose log
+// rotates after 100 MB, and at the client.
 func (f *fleet) checkRequests(hub *program) {
 	f.t.Helper()
 	made, counted := hub.read("rest_client_requests_total{"), 0
@@ -87,7 +89,8 @@ type fleet struct {
 }
 
 func (f *fleet) hub() manifests.HubOptions {
-	return manifests.HubOptions{Image: "x", AuthTypes: []string{registration.AuthTypeCSR}, AddOnAuthTypes: []string{registration.AuthTypeCSR, registration.AuthTypeToken}}
+	return manifests.HubOptions{Image: "x", AuthTypes: []string{registration.AuthTypeCSR},
+		AddOnAuthTypes: []string{registration.AuthTypeCSR, registration.AuthTypeToken}}
 }
 
 func (f *fleet) install() {
@@ -147,11 +150,15 @@ func (f *fleet) join() template {
 		{client.ObjectKey{Namespace: first, Name: role + ":work"}, &rbacv1.RoleBinding{}},
 		{client.ObjectKey{Namespace: first, Name: ocm.LeaseName}, &coordinationv1.Lease{}},
 	} {
-		regtest.Eventually(f.t, "the hub has created "+o.key.String(), func() bool { return f.c.Get(f.t.Context(), o.key, o.object) == nil })
+		regtest.Eventually(f.t, "the hub has created "+o.key.String(), func() bool {
+			return f.c.Get(f.t.Context(), o.key, o.object) == nil
+		})
 		made.objects = append(made.objects, o.object)
 	}
-	metav1.SetMetaDataAnnotation(&made.objects[1].(*rbacv1.ClusterRole).ObjectMeta, ocm.AgentAnnotation, "agent1") // as the approver records it
-	made.objects = append(made.objects, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: first, Name: "default"}})
+	// as the approver records it
+	metav1.SetMetaDataAnnotation(&made.objects[1].(*rbacv1.ClusterRole).ObjectMeta, ocm.AgentAnnotation, "agent1")
+	made.objects = append(made.objects,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: first, Name: "default"}})
 	cluster.Status = made.status
 	if err := f.c.Status().Update(f.t.Context(), cluster); err != nil {
 		f.t.Fatal(err)
@@ -160,17 +167,23 @@ func (f *fleet) join() template {
 }
 
 func newCluster(name string) *ocm.ManagedCluster {
-	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{ocm.Finalizer}, Labels: map[string]string{"env": "production", "region": "eu-central-1"}},
-		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: 60, ManagedClusterClientConfigs: []ocm.ClientConfig{{URL: "https://api." + name + ".example:6443", CABundle: make([]byte, 1100)}}}}
+	return &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{ocm.Finalizer},
+		Labels: map[string]string{"env": "production", "region": "eu-central-1"}},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true, LeaseDurationSeconds: 60,
+			ManagedClusterClientConfigs: []ocm.ClientConfig{{URL: "https://api." + name + ".example:6443",
+				CABundle: make([]byte, 1100)}}}}
 }
 
 // joined adds what an agent reports.
 func joined(s ocm.ManagedClusterStatus) ocm.ManagedClusterStatus {
 	for _, kind := range []string{ocm.ConditionJoined, ocm.ConditionAvailable, ocm.ConditionCertificateRotated} {
-		s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Reported", Message: "the agent of the cluster reports that all is well", LastTransitionTime: metav1.Now()})
+		s.Conditions = append(s.Conditions,
+			metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Reported",
+				Message: "the agent of the cluster reports that all is well", LastTransitionTime: metav1.Now()})
 	}
 	for i := range 10 {
-		s.ClusterClaims = append(s.ClusterClaims, ocm.ManagedClusterClaim{Name: fmt.Sprintf("claim%d.example", i), Value: "some text"})
+		s.ClusterClaims = append(s.ClusterClaims,
+			ocm.ManagedClusterClaim{Name: fmt.Sprintf("claim%d.example", i), Value: "some text"})
 	}
 	return s
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// program is a program of cmd that runs with the memory limit of its Deployment.
+// program is a program of cmd that runs with the memory limit of its
+// Deployment.
 type program struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -34,7 +35,8 @@ func (f *fleet) start(name, kubeconfig, printed string, args []string) *program 
 	f.t.Helper()
 	dir := f.t.TempDir()
 	bin := filepath.Join(dir, name)
-	build := exec.CommandContext(f.t.Context(), "go", "-C", "../../..", "build", "-o", bin, "./cmd/"+name) //nolint:gosec // our own
+	build := exec.CommandContext(f.t.Context(), "go", "-C", "../../..", "build", "-o", bin,
+		"./cmd/"+name) //nolint:gosec // our own
 	if out, err := build.CombinedOutput(); err != nil {
 		f.t.Fatalf("%v: %s", err, out)
 	}
@@ -47,8 +49,10 @@ func (f *fleet) start(name, kubeconfig, printed string, args []string) *program 
 		f.t.Fatal(err)
 	}
 	p := &program{t: f.t, metrics: "http://127.0.0.1:" + port + "/metrics", began: time.Now()}
-	p.cmd = exec.CommandContext(f.t.Context(), bin, append(args, "--metrics-bind-address=127.0.0.1:"+port, "--health-probe-bind-address=0")...) //nolint:gosec // our own
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=50", "GOMEMLIMIT="+regexp.MustCompile(`GOMEMLIMIT, value: (\w+)`).FindStringSubmatch(printed)[1])
+	p.cmd = exec.CommandContext(f.t.Context(), bin,
+		append(args, "--metrics-bind-address=127.0.0.1:"+port, "--health-probe-bind-address=0")...) //nolint:gosec // our own
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=50",
+		"GOMEMLIMIT="+regexp.MustCompile(`GOMEMLIMIT, value: (\w+)`).FindStringSubmatch(printed)[1])
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		f.t.Fatal(err)
@@ -109,7 +113,8 @@ func (p *program) until(sample string, want float64) time.Duration {
 	return time.Since(p.began)
 }
 
-// writes counts the program's requests that change objects. Leader election makes one every other second.
+// writes counts the program's requests that change objects. Leader election
+// makes one every other second.
 func (p *program) writes() (n float64) {
 	for line := range strings.Lines(p.scrape()) {
 		if strings.HasPrefix(line, "rest_client_requests_total{") && !strings.Contains(line, `method="GET"`) {
@@ -123,7 +128,8 @@ func (p *program) writes() (n float64) {
 func (p *program) log(name string) int64 {
 	p.t.Helper()
 	peak, now := p.status("VmHWM"), p.status("VmRSS")
-	p.t.Logf("%s: resident %d MiB, at most %d MiB, heap %d MiB, %d goroutines, CPU %.1f s", name, now>>20, peak>>20, int64(p.read("go_memstats_heap_alloc_bytes "))>>20,
+	p.t.Logf("%s: resident %d MiB, at most %d MiB, heap %d MiB, %d goroutines, CPU %.1f s", name, now>>20, peak>>20,
+		int64(p.read("go_memstats_heap_alloc_bytes "))>>20,
 		int(p.read("go_goroutines ")), p.read("process_cpu_seconds_total "))
 	return peak
 }
@@ -139,17 +145,21 @@ func (p *program) status(field string) int64 {
 	return kib << 10
 }
 
-// measureAgent runs the agent program against the hub, on which its cluster waits.
+// measureAgent runs the agent program against the hub, on which its cluster
+// waits.
 func (f *fleet) measureAgent() {
 	f.t.Helper()
-	o := manifests.AgentOptions{Image: "x", Cluster: "measured", AuthType: registration.AuthTypeCSR, AddOnAuthType: registration.AuthTypeToken,
-		Hub: &bootstrap.ClusterInfo{Server: f.Config().Host, CAData: f.Config().CAData}, Token: "abcdef.0123456789abcdef"}
+	o := manifests.AgentOptions{Image: "x", Cluster: "measured", AuthType: registration.AuthTypeCSR,
+		AddOnAuthType: registration.AuthTypeToken,
+		Hub:           &bootstrap.ClusterInfo{Server: f.Config().Host, CAData: f.Config().CAData},
+		Token:         "abcdef.0123456789abcdef"}
 	printed, err := manifests.Agent(o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.apply(printed)
-	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, ocm.AgentName), printed, o.Args())
+	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, ocm.AgentName), printed,
+		o.Args())
 	agentProgram.until(`controller_runtime_reconcile_total{controller="registration-agent",result="`, 1)
 	agentProgram.log("agent, waiting")
 	agentProgram.stop()
