@@ -1,6 +1,7 @@
-// Command testsum reads what "go test -json" prints and sums it up: a line for each package, the output of what failed, and
-// last how many tests passed, failed and were skipped. It fails if any test failed or was skipped, if a package did
-// not build, and if there was no test at all.
+// Command testsum reads what "go test -json" prints and sums it up: a line for
+// each package, the output of what failed, and last how many tests passed,
+// failed and were skipped. It fails if any test failed or was skipped, if a
+// package did not build, and if there was no test at all.
 //
 //	go test -json ./... | go -C tools run ./testsum
 package main
