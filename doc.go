@@ -1,5 +1,6 @@
-// Package workloadid is the root of a library that turns a Kubernetes identity into any other credential, without a stored secret.
-// The root holds only Version. Import what you need:
+// Package workloadid is the root of a library that turns a Kubernetes identity
+// into any other credential, without a stored secret. The root holds only
+// Version. Import what you need:
 //
 //	auth                          a credential for a ServiceAccount, or for the controller itself
 //	auth/aws, azure, gcp          the clouds: access tokens, registries, clusters, Git, adapters for their SDKs
@@ -35,5 +36,6 @@
 //	bootstrap/authenticator       authenticates them as a webhook
 //	cloudtest                     an issuer and clouds for tests
 //
-// Importing auth compiles no cloud SDK, and importing one provider compiles no other cloud's.
+// Importing auth compiles no cloud SDK, and importing one provider compiles no
+// other cloud's.
 package workloadid

@@ -18,9 +18,12 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/document"
 )
 
-// documented are the directories of the packages that docs/migrating-from-fluxcd.md names, by their qualifier.
-var documented = map[string]string{"auth": "auth", "provider": "auth/provider", "aws": "auth/aws", "azure": "auth/azure",
-	"gcp": "auth/gcp", "github": "auth/github", "spiffe": "auth/spiffe", "token": "auth/token", "cache": "cache", "metrics": "cache/metrics"}
+// documented are the directories of the packages that
+// docs/migrating-from-fluxcd.md names, by their qualifier.
+var documented = map[string]string{"auth": "auth", "provider": "auth/provider", "aws": "auth/aws",
+	"azure": "auth/azure",
+	"gcp":   "auth/gcp", "github": "auth/github", "spiffe": "auth/spiffe", "token": "auth/token", "cache": "cache",
+	"metrics": "cache/metrics"}
 
 // Names in the column "here" exist, down to fields and methods.
 func TestMigrationNamesExist(t *testing.T) {
@@ -45,7 +48,8 @@ func TestMigrationNamesExist(t *testing.T) {
 	}
 }
 
-// Links between pages, and the pages that messages and comments name, exist with their anchors.
+// Links between pages, and the pages that messages and comments name, exist
+// with their anchors.
 func TestLinksAndAnchorsExist(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "*.md", "*.go", "*.yaml").Output()
 	if err != nil {
@@ -88,7 +92,8 @@ func TestLinksAndAnchorsExist(t *testing.T) {
 	}
 }
 
-// addNames adds qualifier.Name for each declaration of a package, and qualifier.Type.Member for each field and method.
+// addNames adds qualifier.Name for each declaration of a package, and
+// qualifier.Type.Member for each field and method.
 func addNames(t *testing.T, names map[string]bool, qualifier, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -146,7 +151,8 @@ func declared(decl ast.Decl) (names []string) {
 	return names
 }
 
-// Examples are code to copy, so no file with one imports what another module cannot.
+// Examples are code to copy, so no file with one imports what another module
+// cannot.
 func TestExamplesImportNoInternalPackage(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {

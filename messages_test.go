@@ -14,8 +14,10 @@ import (
 	"testing"
 )
 
-// ofPrograms finds the words of one kind of reader: names of Go options, commands of wid, and flags.
-var ofPrograms = regexp.MustCompile(`\b(With(out)?[A-Z]\w|TokenType[A-Z]|(Provider|Policy|Settings)\.([A-Z%]|$))|\bwid [a-z]|(^| )--[a-z-]+[ :]`)
+// ofPrograms finds the words of one kind of reader: names of Go options,
+// commands of wid, and flags.
+var ofPrograms = regexp.MustCompile(
+	`\b(With(out)?[A-Z]\w|TokenType[A-Z]|(Provider|Policy|Settings)\.([A-Z%]|$))|\bwid [a-z]|(^| )--[a-z-]+[ :]`)
 
 // mayName are the files whose texts may hold such words, with the reason.
 var mayName = map[string]string{
@@ -34,16 +36,19 @@ var mayName = map[string]string{
 	"registration/internal/advice/advice.go": "holds the commands for readers of conditions and Events",
 }
 
-// Texts of the library suit every reader: auth.Error.Option holds the name of the Go option, which exists.
+// Texts of the library suit every reader: auth.Error.Option holds the name of
+// the Go option, which exists.
 func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 	names := map[string]bool{}
-	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange", "auth/github", "auth/spiffe", "cache"} {
+	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange",
+		"auth/github", "auth/spiffe", "cache"} {
 		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
 	}
 	options := 0
 	for _, dir := range []string{"auth", "cache", "cloudtest", "issuer", "podidentity", "registration", "bootstrap"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && mayName[filepath.ToSlash(path)] == "" {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
+				mayName[filepath.ToSlash(path)] == "" {
 				options += checkTexts(t, path, names)
 			}
 			return err
@@ -57,11 +62,13 @@ func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 	}
 }
 
-// kubectl approves any subject, a cluster administrator's too. wid hub accept --approve-request parses the subject first, so nothing
-// that ships advises the former.
+// kubectl approves any subject, a cluster administrator's too. wid hub accept
+// --approve-request parses the subject first, so nothing that ships advises the
+// former.
 func TestNothingAdvisesToApproveUnread(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".yaml", ".json"}, filepath.Ext(path)) {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") ||
+			!slices.Contains([]string{".go", ".md", ".yaml", ".json"}, filepath.Ext(path)) {
 			return err
 		}
 		text, err := os.ReadFile(path) //nolint:gosec // a file of this repository
@@ -102,7 +109,8 @@ func checkTexts(t *testing.T, path string, names map[string]bool) (options int) 
 				t.Errorf("%s: %s does not exist", files.Position(n.Pos()), text)
 			}
 		case ofPrograms.MatchString(text):
-			t.Errorf("%s: %q names an option, a flag or a command: use the domain's words, and auth.Error.Option", files.Position(n.Pos()), text)
+			t.Errorf("%s: %q names an option, a flag or a command: use the domain's words, and auth.Error.Option",
+				files.Position(n.Pos()), text)
 		}
 		return true
 	})

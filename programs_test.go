@@ -26,7 +26,8 @@ func programs(t *testing.T, pattern string) (dirs []string) {
 	return dirs
 }
 
-// installed returns the folders of the programs that clusters run: those under cmd, and those of the examples that have a manifest.
+// installed returns the folders of the programs that clusters run: those under
+// cmd, and those of the examples that have a manifest.
 func installed(t *testing.T) []string {
 	t.Helper()
 	dirs := programs(t, "cmd/*")
@@ -62,10 +63,12 @@ func TestInstalledProgramsLinkNoTestHelpers(t *testing.T) {
 	}
 }
 
-// inNamespace marks the process that runs in a mount namespace of its own. Its value is the folder of the binaries.
+// inNamespace marks the process that runs in a mount namespace of its own. Its
+// value is the folder of the binaries.
 const inNamespace = "WORKLOADID_TEST_BINARIES"
 
-// On a node, a program has a read-only file system that holds nothing but itself.
+// On a node, a program has a read-only file system that holds nothing but
+// itself.
 func TestProgramsStartOnAReadOnlyFileSystem(t *testing.T) {
 	if dir := os.Getenv(inNamespace); dir != "" {
 		startReadOnly(t, dir)
@@ -74,7 +77,8 @@ func TestProgramsStartOnAReadOnlyFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	goRun(t, ".", "build", "-ldflags=-w", "-o", dir, "./cmd/...")
 	user := syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
 	out, err := again(t, dir, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
 	if errors.Is(err, syscall.EPERM) { // not root
 		out, err = again(t, dir, &user)
@@ -87,15 +91,18 @@ func TestProgramsStartOnAReadOnlyFileSystem(t *testing.T) {
 // again runs this test in new namespaces.
 func again(t *testing.T, binaries string, attr *syscall.SysProcAttr) ([]byte, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v") //nolint:gosec // this test itself
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$",
+		"-test.v") //nolint:gosec // this test itself
 	cmd.Env, cmd.SysProcAttr = append(os.Environ(), inNamespace+"="+binaries), attr
 	return cmd.CombinedOutput()
 }
 
-// startReadOnly starts each program with the folder of the binaries as its read-only file system.
+// startReadOnly starts each program with the folder of the binaries as its
+// read-only file system.
 func startReadOnly(t *testing.T, dir string) {
 	const readOnly = syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY | syscall.MS_NOSUID | syscall.MS_NODEV
-	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""), // the mounts below stay in this namespace
+	// the mounts below stay in this namespace
+	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""),
 		syscall.Mount(dir, dir, "", syscall.MS_BIND, ""), syscall.Mount("", dir, "", readOnly, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +125,8 @@ func startReadOnly(t *testing.T, dir string) {
 func TestProgramsToCopyCompileInAnotherModule(t *testing.T) {
 	dir := t.TempDir()
 	writeModule(t, dir)
-	for _, source := range []string{"cmd/wid-hub", "cmd/wid-agent", "cmd/iam-credentials-provider", "cmd/iam-credentials-pod",
-		"examples/controller", "examples/join", "examples/approve"} {
+	for _, source := range []string{"cmd/wid-hub", "cmd/wid-agent", "cmd/iam-credentials-provider",
+		"cmd/iam-credentials-pod", "examples/controller", "examples/join", "examples/approve"} {
 		files, err := filepath.Glob(filepath.Join(source, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %q, %v", source, files, err)
@@ -133,7 +140,8 @@ func TestProgramsToCopyCompileInAnotherModule(t *testing.T) {
 	goRun(t, dir, "list", "-export", "-mod=mod", "./...") // compiles as build does, and does not link
 }
 
-// writeModule writes a module that requires this tree, and everything else in the same versions.
+// writeModule writes a module that requires this tree, and everything else in
+// the same versions.
 func writeModule(t *testing.T, dir string) {
 	t.Helper()
 	here, err := os.Getwd()

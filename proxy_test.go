@@ -21,11 +21,13 @@ import (
 func TestProgramsReachTheirAPIServerWithoutTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(`{"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+	if err := os.WriteFile(kubeconfig,
+		[]byte(`{"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
 		"clusters": [{"name": "x", "cluster": {"server": "https://api-server.invalid"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for program, arg := range map[string]string{"cmd/wid-agent": "--cluster-name=c1", "cmd/wid-hub": "--leader-elect=false",
+	for program, arg := range map[string]string{"cmd/wid-agent": "--cluster-name=c1",
+		"cmd/wid-hub":                  "--leader-elect=false",
 		"cmd/iam-credentials-provider": "certificates", "examples/controller": "--leader-elect=false"} {
 		t.Run(program, func(t *testing.T) {
 			var asked atomic.Int32
@@ -39,7 +41,8 @@ func TestProgramsReachTheirAPIServerWithoutTheProxy(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			log, writer := io.Pipe()
-			cmd := exec.CommandContext(ctx, binary, arg, "--metrics-bind-address=0", "--health-probe-bind-address=0") //nolint:gosec // a program of this tree
+			cmd := exec.CommandContext(ctx, binary, arg, "--metrics-bind-address=0",
+				"--health-probe-bind-address=0") //nolint:gosec // a program of this tree
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HTTPS_PROXY="+proxy.URL, "NO_PROXY=")
 			cmd.Stdout, cmd.Stderr = writer, writer
 			go func() { _ = writer.CloseWithError(cmd.Run()) }()

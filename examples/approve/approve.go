@@ -60,8 +60,8 @@ func fromBootstrapUser(request *csr.Request) bool {
 	return slices.Contains(request.Object.Spec.Groups, registration.BootstrapGroup)
 }
 
-// accept lets a cluster in that is new and registers by certificate, or says why
-// it does not. It fails if the cluster changes meanwhile.
+// accept lets a cluster in that is new and registers by certificate, or says
+// why it does not. It fails if the cluster changes meanwhile.
 func accept(ctx context.Context, hub client.Client, name string) (reason string, err error) {
 	cluster := &ocm.ManagedCluster{}
 	if err := hub.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {

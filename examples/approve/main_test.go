@@ -52,7 +52,9 @@ func TestApprove(t *testing.T) {
 	decide := func(name string, accept bool, reason string) {
 		regtest.Must(t, w.Admin.Patch(t.Context(), w.Cluster(name), client.RawPatch(types.MergePatchType,
 			fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%t}}`, accept))))
-		regtest.Eventually(t, name+" is "+reason, func() bool { return strings.HasSuffix(w.Reason(name, ocm.ConditionHubAccepted), "/"+reason) })
+		regtest.Eventually(t, name+" is "+reason, func() bool {
+			return strings.HasSuffix(w.Reason(name, ocm.ConditionHubAccepted), "/"+reason)
+		})
 	}
 	decide("thief", true, ocm.ReasonHubAccepted)
 	decide("thief", false, ocm.ReasonHubDenied)

@@ -18,8 +18,10 @@ func TestCacheKeepsLittle(t *testing.T) {
 		transform cache.TransformFunc
 		object    client.Object
 	}{
-		"ServiceAccounts": {serviceAccounts().Transform, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{aws.RoleARNAnnotation: ""}}}},
-		"ConfigMaps":      {stripConfigMap, &corev1.ConfigMap{Data: map[string]string{"serviceAccountName": "", "region": "", "identity": ""}}},
+		"ServiceAccounts": {serviceAccounts().Transform,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{aws.RoleARNAnnotation: ""}}}},
+		"ConfigMaps": {stripConfigMap,
+			&corev1.ConfigMap{Data: map[string]string{"serviceAccountName": "", "region": "", "identity": ""}}},
 	} {
 		t.Run(name, func(t *testing.T) { cachetest.Check(t, row.transform, row.object) })
 	}

@@ -51,7 +51,8 @@ func main() {
 	}
 }
 
-// logTo sends the logs of controller-runtime and client-go to a writer, as text.
+// logTo sends the logs of controller-runtime and client-go to a writer, as
+// text.
 func logTo(log io.Writer) {
 	logger := logr.FromSlogHandler(slog.NewTextHandler(log, nil))
 	ctrl.SetLogger(logger)
@@ -89,7 +90,8 @@ func parseFlags(args []string, out io.Writer) (*options, error) {
 	o.settings.BindFlags(fs)
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	version := fs.Bool("version", false, "print the version")
-	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081",
+		"address of /healthz and /readyz; 0 turns them off")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -140,8 +142,11 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
-		Cache:                         ctrlcache.Options{ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled, Transform: stripConfigMap}, &corev1.ServiceAccount{}: serviceAccounts()}},
-		// A service that hangs holds one of several workers, and only for a while.
+		Cache: ctrlcache.Options{
+			ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled, Transform: stripConfigMap},
+				&corev1.ServiceAccount{}: serviceAccounts()}},
+		// A service that hangs holds one of several workers, and only for a
+		// while.
 		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 10, ReconciliationTimeout: 30 * time.Second},
 	})
 	if err != nil {

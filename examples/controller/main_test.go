@@ -36,19 +36,22 @@ const (
 	role    = "arn:aws:iam::" + account + ":role/tenant"
 )
 
-// The controller runs on a real API server with exactly the rights of config/controller.
+// The controller runs on a real API server with exactly the rights of
+// config/controller.
 func TestControllerWithShippedRights(t *testing.T) {
 	cluster := kubetest.Start(t)
 	applyManifest(t, cluster)
 	cloud := testenv.Cloud(t)
 	tenant := cluster.Namespace(t)
 	cloud.AWS().AddOIDCProvider(account, cluster.IssuerURL(), cluster.IssuerClient(t), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+	cloud.AWS().SetRole(role,
+		cloudtest.Trust{Issuer: cluster.IssuerURL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 
 	stop := startController(t, cluster, cloud)
 	defer stop()
 	for _, o := range []client.Object{
-		testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role), testenv.ServiceAccount(tenant, "thief", aws.RoleARNAnnotation, role),
+		testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role),
+		testenv.ServiceAccount(tenant, "thief", aws.RoleARNAnnotation, role),
 		configMap(tenant, "good", "app"), configMap(tenant, "bad", "thief"),
 	} {
 		if err := cluster.Client().Create(t.Context(), o); err != nil {
@@ -64,7 +67,8 @@ func TestControllerWithShippedRights(t *testing.T) {
 		var events corev1.EventList
 		err := cluster.Client().List(t.Context(), &events, client.InNamespace(tenant))
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name == "bad" && strings.Contains(e.Message, "Not authorized to perform sts:AssumeRoleWithWebIdentity") {
+			if e.InvolvedObject.Name == "bad" &&
+				strings.Contains(e.Message, "Not authorized to perform sts:AssumeRoleWithWebIdentity") {
 				return true
 			}
 		}
@@ -73,11 +77,13 @@ func TestControllerWithShippedRights(t *testing.T) {
 }
 
 func configMap(namespace, name, serviceAccount string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "aws"}},
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{label: "aws"}},
 		Data: map[string]string{"serviceAccountName": serviceAccount, "region": "eu-central-1"}}
 }
 
-// startController runs the program as the ServiceAccount of the manifest, until the test or stop ends it.
+// startController runs the program as the ServiceAccount of the manifest, until
+// the test or stop ends it.
 func startController(t *testing.T, cluster *kubetest.Cluster, cloud *cloudtest.Cloud) (stop func()) {
 	t.Helper()
 	const user = "system:serviceaccount:workloadid-example:controller"
@@ -85,9 +91,11 @@ func startController(t *testing.T, cluster *kubetest.Cluster, cloud *cloudtest.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Verb: "create", Resource: "serviceaccounts", Subresource: "token"}})
-	o, err := parseFlags([]string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect"}, t.Output())
+	cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Resource: "serviceaccounts", Subresource: "token"}})
+	o, err := parseFlags([]string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect"},
+		t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +103,9 @@ func startController(t *testing.T, cluster *kubetest.Cluster, cloud *cloudtest.C
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- start(ctx, config, o, &Reconciler{AWS: &aws.Provider{}, HTTPClient: cloud.Client(), Options: []auth.Option{auth.WithHTTPClient(cloud.Client())}})
+		done <- start(ctx, config, o,
+			&Reconciler{AWS: &aws.Provider{}, HTTPClient: cloud.Client(),
+				Options: []auth.Option{auth.WithHTTPClient(cloud.Client())}})
 	}()
 	return func() {
 		cancel()

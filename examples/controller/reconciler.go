@@ -25,7 +25,8 @@ import (
 // label marks the ConfigMaps that the controller reconciles.
 const label = "workloadid.example/identity"
 
-// Reconciler writes into each ConfigMap who its ServiceAccount is in AWS. The ConfigMap names the ServiceAccount and a region.
+// Reconciler writes into each ConfigMap who its ServiceAccount is in AWS. The
+// ConfigMap names the ServiceAccount and a region.
 type Reconciler struct {
 	client.Client
 	AWS        *aws.Provider        // one for the whole controller
@@ -36,10 +37,12 @@ type Reconciler struct {
 	HTTPClient sts.HTTPClient       // nil, except in tests with cloudtest.Cloud
 }
 
-// TenantClient returns an AWS client that acts as the ServiceAccount that the object names.
+// TenantClient returns an AWS client that acts as the ServiceAccount that the
+// object names.
 func (r *Reconciler) TenantClient(ctx context.Context, obj *corev1.ConfigMap) (*sts.Client, error) {
 	account := client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}
-	owner := cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}
+	owner := cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name,
+		Operation: cache.OperationReconcile}
 	region := obj.Data["region"]
 	opts := append([]auth.Option{
 		auth.WithServiceAccount(account, r.Client),
@@ -65,7 +68,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	identity, err := r.identity(ctx, &obj)
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
-		// Someone has to edit a ServiceAccount or a trust policy. The controller watches neither.
+		// Someone has to edit a ServiceAccount or a trust policy. The
+		// controller watches neither.
 		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "IdentityUnavailable", "GetIdentity", "%s",
 			cause.ConditionOf(err, "", 0).Message) // an Event takes 1 KiB
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil
@@ -99,14 +103,16 @@ func (r *Reconciler) store(ctx context.Context, obj *corev1.ConfigMap, identity 
 	return r.Patch(ctx, obj, patch)
 }
 
-// stripConfigMap lets the manager keep what Reconcile reads. Never update a ConfigMap from it: store patches one key.
+// stripConfigMap lets the manager keep what Reconcile reads. Never update a
+// ConfigMap from it: store patches one key.
 func stripConfigMap(obj any) (any, error) {
 	c, ok := obj.(*corev1.ConfigMap)
 	if !ok {
 		return obj, nil
 	}
-	kept := &corev1.ConfigMap{Data: map[string]string{}, ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, UID: c.UID,
-		ResourceVersion: c.ResourceVersion, Labels: map[string]string{label: c.Labels[label]}}}
+	kept := &corev1.ConfigMap{Data: map[string]string{},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, UID: c.UID,
+			ResourceVersion: c.ResourceVersion, Labels: map[string]string{label: c.Labels[label]}}}
 	for _, key := range []string{"serviceAccountName", "region", "identity"} {
 		if value, ok := c.Data[key]; ok {
 			kept.Data[key] = short(value)

@@ -21,8 +21,10 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// newReconciler returns a reconciler for the ConfigMap tenant-a/good, whose ServiceAccount has a role, and the registry of its metrics.
-func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer, aroundAWS *http.Client) (*Reconciler, *prometheus.Registry) {
+// newReconciler returns a reconciler for the ConfigMap tenant-a/good, whose
+// ServiceAccount has a role, and the registry of its metrics.
+func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer,
+	aroundAWS *http.Client) (*Reconciler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	m, err := metrics.New("test_", registry)
@@ -34,7 +36,8 @@ func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer, ar
 		t.Fatal(err)
 	}
 	t.Cleanup(tokens.Close)
-	kube := issuer.Wrap(fake.NewFakeClient(testenv.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role), configMap("tenant-a", "good", "app")))
+	kube := issuer.Wrap(fake.NewFakeClient(testenv.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role),
+		configMap("tenant-a", "good", "app")))
 	return &Reconciler{Client: kube, AWS: aws, Tokens: tokens, Metrics: m, Events: events.NewFakeRecorder(10),
 		HTTPClient: aroundAWS, Options: []auth.Option{auth.WithHTTPClient(aroundAWS)}}, registry
 }
@@ -68,7 +71,8 @@ func TestReconcilerDeletesTheSeriesOfADeletedObject(t *testing.T) {
 	}
 	cloud := testenv.Cloud(t)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(role, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
+	cloud.AWS().SetRole(role,
+		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
 	r, registry := newReconciler(t, &aws.Provider{}, issuer, cloud.Client())
 	for range 2 {
 		if result, err := r.Reconcile(t.Context(), request("good")); err != nil || result.RequeueAfter != time.Hour {
@@ -97,7 +101,8 @@ func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// An STS that hangs holds a worker for five seconds. The object comes back later.
+// An STS that hangs holds a worker for five seconds. The object comes back
+// later.
 func TestReconcilerLeavesAnSTSThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})

@@ -10,8 +10,9 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
-// serviceAccounts lets the manager keep only the parts of ServiceAccounts that auth reads, and return them without a copy. Never write to a
-// ServiceAccount that the manager's client returned.
+// serviceAccounts lets the manager keep only the parts of ServiceAccounts that
+// auth reads, and return them without a copy. Never write to a ServiceAccount
+// that the manager's client returned.
 func serviceAccounts() ctrlcache.ByObject {
 	strip := func(obj any) (any, error) {
 		sa, ok := obj.(*corev1.ServiceAccount)
@@ -30,5 +31,6 @@ func serviceAccounts() ctrlcache.ByObject {
 	return ctrlcache.ByObject{Transform: strip, UnsafeDisableDeepCopy: new(true)}
 }
 
-// short cuts what is too long for any role, region or name: tenants fill whole objects.
+// short cuts what is too long for any role, region or name: tenants fill whole
+// objects.
 func short(value string) string { return strings.Clone(value[:min(len(value), 2000)]) }

@@ -14,15 +14,18 @@ import (
 )
 
 func TestServiceAccountsAreStripped(t *testing.T) {
-	annotations := map[string]string{aws.RoleARNAnnotation: role, aws.AudienceAnnotation: "sts.amazonaws.com", aws.TokenExpirationAnnotation: "3600"}
-	want := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "1", ResourceVersion: "2",
+	annotations := map[string]string{aws.RoleARNAnnotation: role, aws.AudienceAnnotation: "sts.amazonaws.com",
+		aws.TokenExpirationAnnotation: "3600"}
+	want := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "1",
+		ResourceVersion:   "2",
 		DeletionTimestamp: &metav1.Time{Time: time.Now()}, Annotations: annotations}}
 	whole := want.DeepCopy()
 	whole.Labels, whole.Finalizers, whole.Generation = map[string]string{"a": "b"}, []string{"a"}, 1
 	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	whole.Annotations = maps.Clone(annotations)
 	whole.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
-	whole.Secrets, whole.ImagePullSecrets = []corev1.ObjectReference{{Name: "a"}}, []corev1.LocalObjectReference{{Name: "b"}}
+	whole.Secrets, whole.ImagePullSecrets = []corev1.ObjectReference{{Name: "a"}},
+		[]corev1.LocalObjectReference{{Name: "b"}}
 	strip := serviceAccounts().Transform
 	for range 2 { // an informer may strip again
 		kept, err := strip(whole)

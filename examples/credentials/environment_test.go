@@ -43,15 +43,20 @@ func newEnvironment(t *testing.T) (*Reconciler, *cloudtest.Cloud) {
 	cloud.AWS().AddOIDCProvider("123456789012", issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
 	cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: eks, Endpoint: "https://prod.example", CA: cloud.CA()})
-	// Azure: a federated credential of an application, and a resource that it may use.
-	cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject,
-		Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
-	// Google Cloud: a provider of a workload identity pool. The ServiceAccount itself has roles.
-	cloud.GCP().SetWorkloadIdentityProvider(pool, cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
+	// Azure: a federated credential of an application, and a resource that it
+	// may use.
+	cloud.Azure().AddFederatedCredential(tenant, clientID,
+		cloudtest.FederatedCredential{Issuer: issuer.URL(), Subject: subject,
+			Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
+	// Google Cloud: a provider of a workload identity pool. The ServiceAccount
+	// itself has roles.
+	cloud.GCP().SetWorkloadIdentityProvider(pool,
+		cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
 	// OAuth: a server that trusts the issuer and grants a scope.
 	oauth := cloud.OAuth()
 	oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), oauth.URL())
-	oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject}, Scopes: []string{"reports.read"}})
+	oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(), Subjects: []string{subject},
+		Scopes: []string{"reports.read"}})
 
 	tokens, err := cache.NewTokenCache(100)
 	if err != nil {
@@ -59,14 +64,18 @@ func newEnvironment(t *testing.T) (*Reconciler, *cloudtest.Cloud) {
 	}
 	t.Cleanup(tokens.Close)
 	kube := issuer.Wrap(fake.NewFakeClient(
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "1", Annotations: map[string]string{
-			aws.RoleARNAnnotation:                  roleARN,
-			azure.ClientIDAnnotation:               clientID,
-			azure.TenantIDAnnotation:               tenant,
-			gcp.WorkloadIdentityProviderAnnotation: pool,
-		}}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "report"}, Data: map[string]string{"serviceAccountName": "app",
-			"region": "eu-central-1", "cluster": eks, "repository": "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app"}}))
-	return &Reconciler{Client: kube, AWS: &aws.Provider{}, Azure: &azure.Provider{}, Google: &gcp.Provider{}, OAuth: &exchange.Provider{IssuerURL: oauth.URL()},
-		Tokens: tokens, Events: events.NewFakeRecorder(10), Options: []auth.Option{auth.WithHTTPClient(cloud.Client())}}, cloud
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "1",
+			Annotations: map[string]string{
+				aws.RoleARNAnnotation:                  roleARN,
+				azure.ClientIDAnnotation:               clientID,
+				azure.TenantIDAnnotation:               tenant,
+				gcp.WorkloadIdentityProviderAnnotation: pool,
+			}}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "report"},
+			Data: map[string]string{"serviceAccountName": "app",
+				"region": "eu-central-1", "cluster": eks, "repository": "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app"}}))
+	return &Reconciler{Client: kube, AWS: &aws.Provider{}, Azure: &azure.Provider{}, Google: &gcp.Provider{},
+			OAuth:  &exchange.Provider{IssuerURL: oauth.URL()},
+			Tokens: tokens, Events: events.NewFakeRecorder(10), Options: []auth.Option{auth.WithHTTPClient(cloud.Client())}},
+		cloud
 }

@@ -1,4 +1,5 @@
-// Package credentials gets six credentials of one ServiceAccount in one reconciler. docs/credentials.md shows it.
+// Package credentials gets six credentials of one ServiceAccount in one
+// reconciler. docs/credentials.md shows it.
 package credentials
 
 import (
@@ -23,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/cache"
 )
 
-// Reconciler gets the credentials of the ServiceAccount that a ConfigMap names. Each provider is one value for the whole controller.
+// Reconciler gets the credentials of the ServiceAccount that a ConfigMap names.
+// Each provider is one value for the whole controller.
 type Reconciler struct {
 	client.Client
 	AWS     *aws.Provider
@@ -36,26 +38,31 @@ type Reconciler struct {
 	Use     func(context.Context, *Credentials) error
 }
 
-// Credentials belong to one ServiceAccount. The fields for SDKs and clients renew themselves.
+// Credentials belong to one ServiceAccount. The fields for SDKs and clients
+// renew themselves.
 type Credentials struct {
 	AWS, Azure, Google, OAuth auth.Token
 	ECR                       *auth.ArtifactRegistryCredentials
 	EKS                       *kubernetes.Clientset
 }
 
-// CredentialsOf asks for one credential after the other. The first that is missing ends it, and each that was found stays in the cache.
+// CredentialsOf asks for one credential after the other. The first that is
+// missing ends it, and each that was found stays in the cache.
 func (r *Reconciler) CredentialsOf(ctx context.Context, obj *corev1.ConfigMap) (c *Credentials, err error) {
 	options := func(more ...auth.Option) []auth.Option {
 		return slices.Concat([]auth.Option{
 			auth.WithServiceAccount(client.ObjectKey{Namespace: obj.Namespace, Name: obj.Data["serviceAccountName"]}, r.Client),
-			auth.WithCache(r.Tokens, cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name, Operation: cache.OperationReconcile}),
+			auth.WithCache(r.Tokens,
+				cache.InvolvedObject{Kind: "ConfigMap", Namespace: obj.Namespace, Name: obj.Name,
+					Operation: cache.OperationReconcile}),
 		}, r.Options, more)
 	}
 	c = &Credentials{}
 	if c.AWS, err = auth.GetAccessToken(ctx, r.AWS, options(auth.WithSTSRegion(obj.Data["region"]))...); err != nil {
 		return nil, err
 	}
-	if c.Azure, err = auth.GetAccessToken(ctx, r.Azure, options(auth.WithScopes("https://vault.azure.net/.default"))...); err != nil {
+	if c.Azure, err = auth.GetAccessToken(ctx, r.Azure,
+		options(auth.WithScopes("https://vault.azure.net/.default"))...); err != nil {
 		return nil, err
 	}
 	if c.Google, err = auth.GetAccessToken(ctx, r.Google, options()...); err != nil {
@@ -88,7 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	switch {
 	case errors.Is(err, auth.ErrMisconfigured), errors.Is(err, auth.ErrDenied):
-		// Someone has to edit a ServiceAccount, or what a cloud trusts. The error names both.
+		// Someone has to edit a ServiceAccount, or what a cloud trusts. The
+		// error names both.
 		r.Events.Eventf(&obj, nil, corev1.EventTypeWarning, "CredentialUnavailable", "GetCredentials", "%s",
 			cause.ConditionOf(err, "", 0).Message) // an Event takes 1 KiB
 		return ctrl.Result{RequeueAfter: 5 * time.Minute}, nil

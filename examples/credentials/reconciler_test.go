@@ -14,7 +14,8 @@ import (
 
 var report = ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "tenant-a", Name: "report"}}
 
-// The services verify each credential, and the next reconciliation takes all of them from the cache.
+// The services verify each credential, and the next reconciliation takes all of
+// them from the cache.
 func TestReconcilerGetsSixCredentials(t *testing.T) {
 	r, cloud := newEnvironment(t)
 	used := 0
@@ -27,7 +28,8 @@ func TestReconcilerGetsSixCredentials(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if id, ok := cloud.AWS().ValidRegistryPassword("123456789012.dkr.ecr.eu-central-1.amazonaws.com", login.Username, login.Password); !ok || !strings.Contains(id.ARN, "tenant-a") {
+		if id, ok := cloud.AWS().ValidRegistryPassword("123456789012.dkr.ecr.eu-central-1.amazonaws.com", login.Username,
+			login.Password); !ok || !strings.Contains(id.ARN, "tenant-a") {
 			t.Errorf("the registry refuses %q: %+v", login.Username, id)
 		}
 		return nil

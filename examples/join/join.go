@@ -45,8 +45,10 @@ func join(ctx context.Context, r joinRequest) error {
 	return writeKubeconfig(r.kubeconfig, info, key, certificate)
 }
 
-// requestCertificate authenticates with the token, which grants nothing else, and waits for the approval.
-func requestCertificate(ctx context.Context, info *bootstrap.ClusterInfo, token bootstrap.Token, node string) (key, certificate []byte, err error) {
+// requestCertificate authenticates with the token, which grants nothing else,
+// and waits for the approval.
+func requestCertificate(ctx context.Context, info *bootstrap.ClusterInfo, token bootstrap.Token,
+	node string) (key, certificate []byte, err error) {
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            info.Server,
 		BearerToken:     token.Reveal(),
@@ -64,9 +66,11 @@ func requestCertificate(ctx context.Context, info *bootstrap.ClusterInfo, token 
 	if err != nil {
 		return nil, nil, err
 	}
-	name, uid, err := csr.RequestCertificateWithContext(ctx, client, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), "",
+	name, uid, err := csr.RequestCertificateWithContext(ctx, client,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), "",
 		certificatesv1.KubeAPIServerClientKubeletSignerName, nil,
-		[]certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}, crypto.Signer(private))
+		[]certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		crypto.Signer(private))
 	if err != nil {
 		return nil, nil, fmt.Errorf("request a certificate as system:bootstrap:%s: %w", token.ID(), err)
 	}
@@ -79,7 +83,8 @@ func requestCertificate(ctx context.Context, info *bootstrap.ClusterInfo, token 
 
 func writeKubeconfig(path string, info *bootstrap.ClusterInfo, key, certificate []byte) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["default"] = &clientcmdapi.Cluster{Server: info.Server, CertificateAuthorityData: info.CAData, TLSServerName: info.TLSServerName}
+	config.Clusters["default"] = &clientcmdapi.Cluster{Server: info.Server, CertificateAuthorityData: info.CAData,
+		TLSServerName: info.TLSServerName}
 	config.AuthInfos["default"] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
 	config.Contexts["default"] = &clientcmdapi.Context{Cluster: "default", AuthInfo: "default"}
 	config.CurrentContext = "default"

@@ -1,9 +1,11 @@
-// Command join shows the TLS bootstrap of a machine. It discovers a cluster with a bootstrap token and a pin, requests a client
-// certificate with that token, and writes a kubeconfig.
+// Command join shows the TLS bootstrap of a machine. It discovers a cluster
+// with a bootstrap token and a pin, requests a client certificate with that
+// token, and writes a kubeconfig.
 //
 //	go run ./examples/join --server 10.0.0.1:6443 --token $TOKEN --ca-cert-hash sha256:… --node-name node-1 -f kubelet.conf
 //
-// Copy join.go, which knows no flags. docs/bootstrap.md describes the other side.
+// Copy join.go, which knows no flags. docs/bootstrap.md describes the other
+// side.
 package main
 
 import (

@@ -22,28 +22,35 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
-// A machine that knows an address, a token and a pin obtains a certificate from the cluster.
+// A machine that knows an address, a token and a pin obtains a certificate from
+// the cluster.
 func TestJoin(t *testing.T) {
 	cluster := kubetest.StartNew(t)
 	cluster.ControllerManager(t, "bootstrapsigner", "csrapproving", "csrsigning")
-	info := &bootstrap.ClusterInfo{Server: "https://" + strings.TrimPrefix(cluster.Config().Host, "https://"), CAData: cluster.Config().CAData}
+	info := &bootstrap.ClusterInfo{Server: "https://" + strings.TrimPrefix(cluster.Config().Host, "https://"),
+		CAData: cluster.Config().CAData}
 	if err := controllers.Publish(t.Context(), cluster.Client(), info); err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+	for _, role := range []string{"system:node-bootstrapper",
+		"system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
 		if err := cluster.Client().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: bootstrapapi.BootstrapDefaultGroup}},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+				Name: bootstrapapi.BootstrapDefaultGroup}},
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, part := range []string{"", "nodeclient"} {
-		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:bootstrap:abcdef", Groups: []string{bootstrapapi.BootstrapDefaultGroup},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: part, Verb: "create"}})
+		cluster.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "system:bootstrap:abcdef",
+			Groups: []string{bootstrapapi.BootstrapDefaultGroup},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io",
+				Resource: "certificatesigningrequests", Subresource: part, Verb: "create"}})
 	}
-	created, err := tokens.Manager{Client: cluster.Client()}.Create(t.Context(), bootstrap.TokenConfig{Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}})
+	created, err := tokens.Manager{Client: cluster.Client()}.Create(t.Context(),
+		bootstrap.TokenConfig{Usages: []string{bootstrap.UsageSigning, bootstrap.UsageAuthentication}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +59,9 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubelet.conf")
-	if err := run(t.Context(), []string{"--server", info.Server, "--token", created.Token.Reveal(), "--ca-cert-hash", pins[0].String(), "--node-name", "n1", "-f", path}); err != nil {
+	if err := run(t.Context(),
+		[]string{"--server", info.Server, "--token", created.Token.Reveal(), "--ca-cert-hash", pins[0].String(),
+			"--node-name", "n1", "-f", path}); err != nil {
 		t.Fatal(err)
 	}
 	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != 0o600 {
@@ -64,7 +73,8 @@ func TestJoin(t *testing.T) {
 	}
 	block, _ := pem.Decode(config.AuthInfos["default"].ClientCertificateData)
 	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil || certificate.Subject.CommonName != "system:node:n1" || certificate.Subject.Organization[0] != "system:nodes" {
+	if err != nil || certificate.Subject.CommonName != "system:node:n1" ||
+		certificate.Subject.Organization[0] != "system:nodes" {
 		t.Errorf("certificate of %v, %v", certificate.Subject, err)
 	}
 }

@@ -1,9 +1,10 @@
-// Command podidentity plays how a pod gets AWS credentials through an IAMBinding and loses them. It starts a real API server, and simulates
-// AWS.
+// Command podidentity plays how a pod gets AWS credentials through an
+// IAMBinding and loses them. It starts a real API server, and simulates AWS.
 //
 //	go run ./examples/podidentity
 //
-// server.go, webhook.go and sidecar.go embed the packages, as a program of yours would.
+// server.go, webhook.go and sidecar.go embed the packages, as a program of
+// yours would.
 package main
 
 import (
@@ -26,7 +27,8 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
-// demo embeds server, webhook and sidecar. The scenario plays everything around them.
+// demo embeds server, webhook and sidecar. The scenario plays everything around
+// them.
 type demo struct{ podscenario.Scenario }
 
 func main() {
@@ -53,17 +55,20 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	d := &demo{}
 	d.Out, d.RunServer, d.RunWebhook = out, d.runServer, d.runWebhook
-	// Server and webhook also log what the demo provokes, so their errors show only if the demo fails.
+	// Server and webhook also log what the demo provokes, so their errors show
+	// only if the demo fails.
 	var kept bytes.Buffer
 	logTo(&kept)
-	if err = d.Play(ctx, d.start, d.Install, d.Start, d.Allow, d.Bind, d.Inject, d.call, d.RefuseRole, d.Conflict, d.End); err != nil && ctx.Err() == nil {
+	if err = d.Play(ctx, d.start, d.Install, d.Start, d.Allow, d.Bind, d.Inject, d.call, d.RefuseRole, d.Conflict,
+		d.End); err != nil && ctx.Err() == nil {
 		_, _ = kept.WriteTo(log)
 	}
 	return err
 }
 
 func (d *demo) start(ctx context.Context) error {
-	d.Say("A pod gets AWS credentials through an IAMBinding. Everything is embedded: a real API server with etcd runs on this machine, and AWS is simulated.")
+	d.Say(
+		"A pod gets AWS credentials through an IAMBinding. Everything is embedded: a real API server with etcd runs on this machine, and AWS is simulated.")
 	d.Say("Starting a control plane…")
 	assets, err := controlplane.Assets(ctx, os.Stderr)
 	if err != nil {
@@ -72,7 +77,8 @@ func (d *demo) start(ctx context.Context) error {
 	return d.SetUp(assets)
 }
 
-// logTo sends the errors that controller-runtime and client-go log to a writer, as text.
+// logTo sends the errors that controller-runtime and client-go log to a writer,
+// as text.
 func logTo(log io.Writer) {
 	logger := logr.FromSlogHandler(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))
 	ctrl.SetLogger(logger)

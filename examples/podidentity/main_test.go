@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestArgumentIsRefused(t *testing.T) {
-	if err := run(t.Context(), []string{"server"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), `unexpected argument "server"`) {
+	if err := run(t.Context(), []string{"server"}, io.Discard, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), `unexpected argument "server"`) {
 		t.Error(err)
 	}
 }
@@ -38,7 +39,8 @@ func TestTheDemoSaysAtOnceWhatItDoes(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("TMPDIR", t.TempDir()) // envtest leaves folders behind if it cannot start
 	var out strings.Builder
-	if err := run(t.Context(), nil, &out, io.Discard); err == nil || !strings.Contains(out.String(), "Starting a control plane") {
+	if err := run(t.Context(), nil, &out, io.Discard); err == nil ||
+		!strings.Contains(out.String(), "Starting a control plane") {
 		t.Errorf("%v, %s", err, &out)
 	}
 }
@@ -77,7 +79,8 @@ func TestInterruptedDemoRemovesEverything(t *testing.T) {
 	checkEmpty(t, dir)
 }
 
-// The demo uses neither the machine's AWS configuration nor the network: each of these would make an AWS client fail that reads it.
+// The demo uses neither the machine's AWS configuration nor the network: each
+// of these would make an AWS client fail that reads it.
 func TestDemo(t *testing.T) {
 	kubetest.Assets(t)
 	dir, home := t.TempDir(), t.TempDir()
@@ -87,8 +90,8 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+dir, "HOME="+home, "AWS_REGION=nowhere", "AWS_ROLE_ARN=none", "AWS_WEB_IDENTITY_TOKEN_FILE=/nonexistent",
-		"AWS_ENDPOINT_URL=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+dir, "HOME="+home, "AWS_REGION=nowhere", "AWS_ROLE_ARN=none",
+		"AWS_WEB_IDENTITY_TOKEN_FILE=/nonexistent", "AWS_ENDPOINT_URL=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1")
 	var errOut strings.Builder
 	cmd.Stderr = &errOut
 	out, err := cmd.Output()

@@ -31,8 +31,11 @@ func (d *demo) runServer(ctx context.Context, kube *rest.Config) error {
 		return err
 	}
 	defer tokens.Close()
-	s, err := server.New(server.Options{Client: mgr.GetClient(), Audience: podscenario.Audience, Cluster: podscenario.ClusterName, Cache: tokens,
-		AuthOptions: append(d.Login(), auth.WithSTSRegion(podscenario.Region)), Events: mgr.GetEventRecorder(podscenario.ServerAccount), Logger: ctrl.Log.WithName("server")})
+	s,
+		err := server.New(server.Options{Client: mgr.GetClient(), Audience: podscenario.Audience,
+		Cluster: podscenario.ClusterName, Cache: tokens,
+		AuthOptions: append(d.Login(), auth.WithSTSRegion(podscenario.Region)),
+		Events:      mgr.GetEventRecorder(podscenario.ServerAccount), Logger: ctrl.Log.WithName("server")})
 	if err != nil {
 		return err
 	}
@@ -42,7 +45,8 @@ func (d *demo) runServer(ctx context.Context, kube *rest.Config) error {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // the manager has closed it, unless it has not started
-	if err := errors.Join(s.SetupWithManager(mgr), s.Listen(mgr, listener, filepath.Join(d.Dir, "tls.crt"), filepath.Join(d.Dir, "tls.key"))); err != nil {
+	if err := errors.Join(s.SetupWithManager(mgr),
+		s.Listen(mgr, listener, filepath.Join(d.Dir, "tls.crt"), filepath.Join(d.Dir, "tls.key"))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -18,7 +18,8 @@ import (
 	"github.com/workloadid/workloadid/podidentity/proxy"
 )
 
-// call plays the kubelet: it writes the pod's token, starts the sidecar and then the application.
+// call plays the kubelet: it writes the pod's token, starts the sidecar and
+// then the application.
 func (d *demo) call(ctx context.Context) error {
 	if err := d.startSidecar(ctx); err != nil {
 		return err
@@ -27,7 +28,8 @@ func (d *demo) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Step("The demo plays the pod: the sidecar fetches credentials with the pod's token, and an application with an unmodified AWS SDK asks STS for its identity.")
+	d.Step(
+		"The demo plays the pod: the sidecar fetches credentials with the pod's token, and an application with an unmodified AWS SDK asks STS for its identity.")
 	d.Detail("answer", "%s", arn)
 	return nil
 }
@@ -39,7 +41,8 @@ func (d *demo) startSidecar(ctx context.Context) error {
 	}
 	sidecar := &d.Pod.Spec.InitContainers[0]
 	p, err := proxy.New(proxy.Options{Server: argument(sidecar, "--server="), TokenFile: file,
-		CA: []byte(variable(sidecar, "WORKLOADID_SERVER_CA")), Secret: variable(sidecar, "AWS_CONTAINER_AUTHORIZATION_TOKEN")})
+		CA:     []byte(variable(sidecar, "WORKLOADID_SERVER_CA")),
+		Secret: variable(sidecar, "AWS_CONTAINER_AUTHORIZATION_TOKEN")})
 	if err != nil {
 		return err
 	}
@@ -69,7 +72,8 @@ func variable(c *corev1.Container, name string) string {
 	return c.Env[i].Value
 }
 
-// startApp runs the application with the variables of its container. The others lead to the fake AWS instead of the network.
+// startApp runs the application with the variables of its container. The others
+// lead to the fake AWS instead of the network.
 func (d *demo) startApp(ctx context.Context, container *corev1.Container) (string, error) {
 	program, err := os.Executable()
 	if err != nil {

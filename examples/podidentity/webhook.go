@@ -25,12 +25,15 @@ func (d *demo) runWebhook(ctx context.Context, kube *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(kube, ctrl.Options{WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: d.Dir})})
+	mgr, err := newManager(kube,
+		ctrl.Options{WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, CertDir: d.Dir})})
 	if err != nil {
 		return err
 	}
-	handler, err := webhook.New(webhook.Options{Bindings: mgr.GetClient(), Live: mgr.GetAPIReader(), Image: podscenario.Image, Server: d.ServerURL(),
-		CA: d.readCA, Audience: podscenario.Audience, Port: sidecarPort, Logger: ctrl.Log.WithName("webhook")})
+	handler,
+		err := webhook.New(webhook.Options{Bindings: mgr.GetClient(), Live: mgr.GetAPIReader(), Image: podscenario.Image,
+		Server: d.ServerURL(),
+		CA:     d.readCA, Audience: podscenario.Audience, Port: sidecarPort, Logger: ctrl.Log.WithName("webhook")})
 	if err != nil {
 		return err
 	}
@@ -39,7 +42,8 @@ func (d *demo) runWebhook(ctx context.Context, kube *rest.Config) error {
 	return mgr.Start(ctx)
 }
 
-// readCA reads the CA of the server for each pod, since CAs rotate. Without it the webhook refuses pods.
+// readCA reads the CA of the server for each pod, since CAs rotate. Without it
+// the webhook refuses pods.
 func (d *demo) readCA() []byte {
 	pem, err := os.ReadFile(filepath.Join(d.Dir, "ca.crt"))
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// runCluster takes the ServiceAccount and its tokens from a real cluster. The cloud is still the one in the program: it
-// trusts that cluster's issuer, and has the role that the ServiceAccount asks for.
+// runCluster takes the ServiceAccount and its tokens from a real cluster. The
+// cloud is still the one in the program: it trusts that cluster's issuer, and
+// has the role that the ServiceAccount asks for.
 func runCluster(ctx context.Context, f flags, key client.ObjectKey, p *printer) error {
 	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
 	if err != nil {
@@ -42,8 +43,9 @@ func runCluster(ctx context.Context, f flags, key client.ObjectKey, p *printer) 
 	return d.table(ctx, p, key)
 }
 
-// trustCluster sets the cloud up as an administrator of AWS would. What is wrong with the ServiceAccount is for the library
-// to tell, so nothing is set up for it then.
+// trustCluster sets the cloud up as an administrator of AWS would. What is
+// wrong with the ServiceAccount is for the library to tell, so nothing is set
+// up for it then.
 func (d *demo) trustCluster(ctx context.Context, config *rest.Config, key client.ObjectKey) error {
 	issuer, fetch, err := issuerOf(ctx, config)
 	if err != nil {
@@ -63,8 +65,9 @@ func (d *demo) trustCluster(ctx context.Context, config *rest.Config, key client
 	return nil
 }
 
-// issuerOf returns the cluster's issuer, and a client that gets the issuer's documents from the API server: the issuer's
-// own address may be reachable from inside the cluster only.
+// issuerOf returns the cluster's issuer, and a client that gets the issuer's
+// documents from the API server: the issuer's own address may be reachable from
+// inside the cluster only.
 func issuerOf(ctx context.Context, config *rest.Config) (string, *http.Client, error) {
 	clients, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

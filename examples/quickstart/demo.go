@@ -18,7 +18,8 @@ const accountID = "123456789012"
 
 func roleOf(tenant string) string { return "arn:aws:iam::" + accountID + ":role/" + tenant }
 
-// demo is what a controller has: one provider, one cache, a Kubernetes client. The rest is the cloud in the program.
+// demo is what a controller has: one provider, one cache, a Kubernetes client.
+// The rest is the cloud in the program.
 type demo struct {
 	provider *aws.Provider
 	tokens   *cache.TokenCache
@@ -45,8 +46,10 @@ func (d *demo) close() {
 	d.cloud.Close()
 }
 
-// credentials is the one call that a controller makes. The object is the one that it reconciles.
-func (d *demo) credentials(ctx context.Context, serviceAccount client.ObjectKey, object cache.InvolvedObject) (*aws.Token, error) {
+// credentials is the one call that a controller makes. The object is the one
+// that it reconciles.
+func (d *demo) credentials(ctx context.Context, serviceAccount client.ObjectKey,
+	object cache.InvolvedObject) (*aws.Token, error) {
 	token, err := auth.GetAccessToken(ctx, d.provider,
 		auth.WithServiceAccount(serviceAccount, d.client),
 		auth.WithCache(d.tokens, object),
@@ -61,7 +64,8 @@ func (d *demo) credentials(ctx context.Context, serviceAccount client.ObjectKey,
 
 // row gets credentials and says what came of it.
 func (d *demo) row(ctx context.Context, serviceAccount client.ObjectKey) (row, error) {
-	object := cache.InvolvedObject{Kind: "Bucket", Namespace: serviceAccount.Namespace, Name: "artifacts", Operation: "quickstart"}
+	object := cache.InvolvedObject{Kind: "Bucket", Namespace: serviceAccount.Namespace, Name: "artifacts",
+		Operation: "quickstart"}
 	exchanges, start := d.cloud.Calls("sts", ""), time.Now()
 	token, err := d.credentials(ctx, serviceAccount, object)
 	took := time.Since(start)
@@ -83,7 +87,8 @@ func (d *demo) row(ctx context.Context, serviceAccount client.ObjectKey) (row, e
 	}, nil
 }
 
-// table asks twice for each ServiceAccount: once for an exchange, once for the cache.
+// table asks twice for each ServiceAccount: once for an exchange, once for the
+// cache.
 func (d *demo) table(ctx context.Context, p *printer, serviceAccounts ...client.ObjectKey) error {
 	var rows []row
 	for range 2 {

@@ -32,7 +32,8 @@ func runEmbedded(ctx context.Context, f flags, p *printer) error {
 	var objects []client.Object
 	var keys []client.ObjectKey
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		d.cloud.AWS().SetRole(roleOf(tenant), cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
+		d.cloud.AWS().SetRole(roleOf(tenant),
+			cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
 		sa := serviceAccount(tenant, "app", roleOf(tenant))
 		objects, keys = append(objects, sa), append(keys, client.ObjectKeyFromObject(sa))
 	}

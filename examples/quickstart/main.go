@@ -1,10 +1,12 @@
-// Command quickstart shows the library's main job: ServiceAccounts of two tenants become AWS credentials, each with the
-// tenant's own role, and what does not belong to a tenant is refused.
+// Command quickstart shows the library's main job: ServiceAccounts of two
+// tenants become AWS credentials, each with the tenant's own role, and what
+// does not belong to a tenant is refused.
 //
 //	go run ./examples/quickstart
 //
-// Without flags nothing has to be set up: the cluster and the cloud run inside the program, and verify what they are sent
-// as the real ones do. With --service-account, the ServiceAccount of a real cluster is used instead.
+// Without flags nothing has to be set up: the cluster and the cloud run inside
+// the program, and verify what they are sent as the real ones do. With
+// --service-account, the ServiceAccount of a real cluster is used instead.
 package main
 
 import (

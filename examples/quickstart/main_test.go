@@ -51,7 +51,8 @@ func TestEmbedded(t *testing.T) {
 func TestCluster(t *testing.T) {
 	cluster := kubetest.Start(t)
 	namespace := cluster.Namespace(t)
-	good, bare := serviceAccount(namespace, "app", roleOf("app")), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}}
+	good, bare := serviceAccount(namespace, "app", roleOf("app")),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}}
 	for _, sa := range []*corev1.ServiceAccount{good, bare} {
 		if err := cluster.Client().Create(t.Context(), sa); err != nil {
 			t.Fatal(err)
@@ -59,10 +60,12 @@ func TestCluster(t *testing.T) {
 	}
 	kubeconfig := cluster.Kubeconfig(t)
 	var out strings.Builder
-	if err := run(t.Context(), []string{"--kubeconfig", kubeconfig, "--service-account", namespace + "/app"}, &out); err != nil {
+	if err := run(t.Context(), []string{"--kubeconfig", kubeconfig, "--service-account", namespace + "/app"},
+		&out); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out.String(), "assumed-role/app/"+namespace+".app"); n != 2 || !strings.Contains(out.String(), "cached") {
+	if n := strings.Count(out.String(), "assumed-role/app/"+namespace+".app"); n != 2 ||
+		!strings.Contains(out.String(), "cached") {
 		t.Error(out.String())
 	}
 	err := run(t.Context(), []string{"--kubeconfig", kubeconfig, "--service-account", namespace + "/bare"}, &out)

@@ -17,7 +17,8 @@ type row struct {
 
 type refusal struct{ what, message string }
 
-// printer writes for people. Errors of writing end the program by themselves (a closed pipe), so they are not passed on.
+// printer writes for people. Errors of writing end the program by themselves (a
+// closed pipe), so they are not passed on.
 type printer struct {
 	out    io.Writer
 	colour bool
@@ -78,7 +79,8 @@ func (p *printer) refusal(r refusal) {
 
 const width = 80
 
-// wrap breaks a text at blanks. Longer words stay whole, so that they can be copied.
+// wrap breaks a text at blanks. Longer words stay whole, so that they can be
+// copied.
 func wrap(text, indent string) string {
 	var b strings.Builder
 	column := width

@@ -1,9 +1,10 @@
-// Command registration plays how a managed cluster joins a hub, on two real control planes that it starts.
+// Command registration plays how a managed cluster joins a hub, on two real
+// control planes that it starts.
 //
 //	go run ./examples/registration
 //
-// It runs in the environment of the tests of registration, so it is a test inside, and not a program to copy: those are cmd/wid-hub and
-// cmd/wid-agent.
+// It runs in the environment of the tests of registration, so it is a test
+// inside, and not a program to copy: those are cmd/wid-hub and cmd/wid-agent.
 package main
 
 import (

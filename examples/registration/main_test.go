@@ -40,7 +40,8 @@ func checkEmpty(t *testing.T, dir string) {
 }
 
 func TestArgumentsThatCannotWork(t *testing.T) {
-	if out, err := program(t, t.TempDir(), "-auth=magic").CombinedOutput(); err == nil || !strings.Contains(string(out), "use no arguments") {
+	if out, err := program(t, t.TempDir(), "-auth=magic").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "use no arguments") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
