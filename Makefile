@@ -3,13 +3,12 @@ SHELL := bash
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
 MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench test/node
+NESTED := $(filter-out .,$(MODULES))
 # The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
 export KUBE ?=
 # Packages whose tests import one of these need a control plane. PART=kube tests only them, and PART=unit only the others.
 CONTROL_PLANE := internal/testing/(kubetest|regtest)
 PART ?=
-# Lines of Go and Markdown with more than 120 columns: no change may add one, and whoever takes some away lowers it.
-LONG_LINES := 8353
 SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
@@ -62,8 +61,10 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
 	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
 	go -C test/kube mod tidy -modfile=kube-1.36.mod -diff
-	long=$$(git ls-files -z '*.go' '*.md' ':!*zz_generated*' | xargs -0 cat | LC_ALL=C.UTF-8 grep -cE '.{121}')
-	[ "$$long" -le $(LONG_LINES) ] || { echo "$$long lines have more than 120 columns, and $(LONG_LINES) may: break new ones"; exit 1; }
+	# lll reads the main module alone. A line with a long literal, an address or a series of a metric stays whole there too.
+	long=$$(git ls-files -z '*.md' $(addsuffix /*.go,$(NESTED)) ':!*zz_generated*' | LC_ALL=C.UTF-8 xargs -0 grep -nHE '.{121}' |
+		LC_ALL=C.UTF-8 grep -vE '"[^"]{50,}"|`[^`]{50,}|^[^:]*:[0-9]+:\s*//\s|:  [a-z_]+\{') || true
+	[ -z "$$long" ] || { echo "$$long"; echo "these lines have more than 120 columns: break them"; exit 1; }
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...

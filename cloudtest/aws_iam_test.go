@@ -118,10 +118,14 @@ func trustOf(principal string, tags ...string) string {
 func (w hubEnvironment) agent(t *testing.T, tags ...iamtypes.Tag) aws.CredentialsProvider {
 	t.Helper()
 	trust := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[
-		{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::%[1]s:oidc-provider/issuer.example"},"Action":"sts:AssumeRoleWithWebIdentity",
-		 "Condition":{"StringEquals":{"issuer.example:sub":"system:serviceaccount:tenant-a:other","issuer.example:aud":"sts.amazonaws.com"}}},
-		{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::%[1]s:oidc-provider/issuer.example"},"Action":"sts:AssumeRoleWithWebIdentity",
-		 "Condition":{"StringEquals":{"issuer.example:sub":%[2]q,"issuer.example:aud":"sts.amazonaws.com"}}}]}`, account, subject)
+		{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::%[1]s:oidc-provider/issuer.example"},
+		 "Action":"sts:AssumeRoleWithWebIdentity",
+		 "Condition":{"StringEquals":{"issuer.example:sub":"system:serviceaccount:tenant-a:other",
+			"issuer.example:aud":"sts.amazonaws.com"}}},
+		{"Effect":"Allow","Principal":{"Federated":"arn:aws:iam::%[1]s:oidc-provider/issuer.example"},
+		 "Action":"sts:AssumeRoleWithWebIdentity",
+		 "Condition":{"StringEquals":{"issuer.example:sub":%[2]q,
+			"issuer.example:aud":"sts.amazonaws.com"}}}]}`, account, subject)
 	w.createRole(t, w.admin, "agent", trust, tags...)
 	return w.agentSession(t)
 }

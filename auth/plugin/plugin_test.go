@@ -48,7 +48,8 @@ func TestExecInfo(t *testing.T) {
 	info,
 		err := plugin.ParseExecInfo(
 		`{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":true,
-		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=","proxy-url":"http://p:3128","config":{"a":1}}}}`)
+		"cluster":{"server":"https://c:6443","certificate-authority-data":"Y2E=",
+		"proxy-url":"http://p:3128","config":{"a":1}}}}`)
 	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" ||
 		string(info.Cluster.CAData) != "ca" ||
 		info.Cluster.ProxyURL != "http://p:3128" || string(info.Cluster.Config) != `{"a":1}` {

@@ -24,7 +24,9 @@ const self = provider.Name(ProviderName)
 
 // defaultTokenFile is where the kubelet mounts a pod's own ServiceAccount
 // token.
-const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a credential
+//
+//nolint:gosec // a path, not a credential
+const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // Provider implements [auth.Provider] with the ServiceAccount's own tokens. The
 // zero value is ready for use; it is safe for concurrent use if its fields are

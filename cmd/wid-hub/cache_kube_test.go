@@ -129,7 +129,8 @@ func TestHubCachesLittle(t *testing.T) {
 		}
 	}
 	small := &addon.ManagedClusterAddOn{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "addon1"}}
-	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1", Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}},
+	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1",
+		Labels: map[string]string{ocm.ClusterNameLabel: "cluster1"}}},
 		&ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"},
 			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}, small} {
 		if err := admin.Create(t.Context(), o); err != nil {

@@ -97,8 +97,9 @@ func TestBootstrapCommands(t *testing.T) {
 		file); !strings.Contains(out, "wrote "+file) || !strings.Contains(out, hint) {
 		t.Errorf("discover says %q", out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "bash", "-c",
-		"TOKEN="+token+"; "+os.Getenv("KUBEBUILDER_ASSETS")+"/"+hint).CombinedOutput(); err != nil { //nolint:gosec // the command of the hint
+	command := "TOKEN=" + token + "; " + os.Getenv("KUBEBUILDER_ASSETS") + "/" + hint
+	//nolint:gosec // the command of the hint
+	if out, err := exec.CommandContext(t.Context(), "bash", "-c", command).CombinedOutput(); err != nil {
 		t.Errorf("the hint fails: %v: %s", err, out)
 	}
 	stat, err := os.Stat(file)

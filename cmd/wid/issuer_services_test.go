@@ -40,7 +40,8 @@ func newAdministrator(t *testing.T) *administrator {
 	for _, program := range []string{"kubectl", "vault", "kcadm.sh", "databricks"} {
 		file := filepath.Join(a.home, "bin", program)
 		a.write(t, file, "#!/bin/bash\nprintf '%s\\n' "+program+" \"$@\" '' >> \"$HOME/calls\"\n"+
-			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
+			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; "+
+			"create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
 		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}

@@ -14,15 +14,23 @@ const cloudPrograms = `#!/bin/bash
 made=$HOME/made
 mkdir -p "$made"
 value() { local want=$1; shift; while [ $# -gt 0 ]; do [ "$1" = "$want" ] && { echo "$2"; return; }; shift; done; }
-create() { [ ! -e "$made/$1" ] || { echo "EntityAlreadyExists: $1" >&2; exit 254; }; cat > "$made/$1"; echo "created $1" >> "$HOME/log"; }
+create() {
+	[ ! -e "$made/$1" ] || { echo "EntityAlreadyExists: $1" >&2; exit 254; }
+	cat > "$made/$1"; echo "created $1" >> "$HOME/log"
+}
 show() { cat "$made/$1" 2>/dev/null || { echo "NoSuchEntity: $1" >&2; exit 254; }; }
 case "$(basename "$0") $*" in
 "aws iam create-open-id-connect-provider "*) url=$(value --url "$@"); create "provider:${url//[\/:]/_}" </dev/null;;
-"aws iam get-open-id-connect-provider "*) arn=$(value --open-id-connect-provider-arn "$@"); url=https://${arn#*oidc-provider/}; show "provider:${url//[\/:]/_}";;
-"aws iam create-role "*) file=$(value --assume-role-policy-document "$@"); create "role:$(value --role-name "$@")" < "${file#file://}";;
+"aws iam get-open-id-connect-provider "*)
+	arn=$(value --open-id-connect-provider-arn "$@"); url=https://${arn#*oidc-provider/}
+	show "provider:${url//[\/:]/_}";;
+"aws iam create-role "*)
+	file=$(value --assume-role-policy-document "$@")
+	create "role:$(value --role-name "$@")" < "${file#file://}";;
 "aws iam get-role "*) show "role:$(value --role-name "$@")";;
 "gcloud iam workload-identity-pools create "*) create "pool:$4" </dev/null;;
-"gcloud iam workload-identity-pools providers create-oidc "*) value --issuer-uri "$@" | create "oidc:$(value --workload-identity-pool "$@"):$5";;
+"gcloud iam workload-identity-pools providers create-oidc "*)
+	value --issuer-uri "$@" | create "oidc:$(value --workload-identity-pool "$@"):$5";;
 "gcloud iam workload-identity-pools providers describe "*) show "oidc:$(value --workload-identity-pool "$@"):$5";;
 "gcloud iam service-accounts add-iam-policy-binding "*) ;;
 "kubectl "*annotate*) echo annotated >> "$HOME/log";;

@@ -11,9 +11,10 @@ const (
 
 // The annotations of Microsoft Entra Workload ID.
 const (
-	AzureClientID        = "azure.workload.identity/client-id"
-	AzureTenantID        = "azure.workload.identity/tenant-id"
-	AzureTokenExpiration = "azure.workload.identity/service-account-token-expiration" //nolint:gosec // a name, not a credential
+	AzureClientID = "azure.workload.identity/client-id"
+	AzureTenantID = "azure.workload.identity/tenant-id"
+	//nolint:gosec // a name, not a credential
+	AzureTokenExpiration = "azure.workload.identity/service-account-token-expiration"
 )
 
 // The annotations for Google Cloud, of GKE and of RFC-0010.

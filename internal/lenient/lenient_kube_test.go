@@ -64,7 +64,8 @@ status:
   healthCheck: {mode: Lease}
   registrations:
   - {type: kubeClient, kubeClient: {driver: token, subject: {user: a, groups: [a]}}}
-  - {type: customSigner, customSigner: {signerName: example.com/a, subject: {user: a, groups: [a], organizationUnits: [a]}}}
+  - type: customSigner
+    customSigner: {signerName: example.com/a, subject: {user: a, groups: [a], organizationUnits: [a]}}
   conditions: ` + conditions}
 }
 

@@ -20,7 +20,8 @@ func withTime(at string) string {
 	return fmt.Sprintf(
 		`{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"hubAcceptsClient": true,
 		"taints": [{"key": "a", "effect": "NoSelect", "timeAdded": %[1]s}]},
-		"status": {"conditions": [{"type": "A", "status": "True", "lastTransitionTime": %[1]s}], "version": {"kubernetes": "v1"}}}`, at)
+		"status": {"conditions": [{"type": "A", "status": "True", "lastTransitionTime": %[1]s}],
+		"version": {"kubernetes": "v1"}}}`, at)
 }
 
 func TestListSurvivesTimes(t *testing.T) {

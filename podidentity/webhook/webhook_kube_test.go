@@ -134,7 +134,8 @@ webhooks:
   failurePolicy: Fail
   reinvocationPolicy: IfNeeded
   namespaceSelector: {matchLabels: {kubetest: %s}}
-  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods, pods/*], operations: [CREATE, UPDATE], scope: Namespaced}]
+  rules:
+  - {apiGroups: [""], apiVersions: [v1], resources: [pods, pods/*], operations: [CREATE, UPDATE], scope: Namespaced}
   clientConfig: {url: %q, caBundle: %s}
 `
 

@@ -34,7 +34,8 @@ const (
 func TestInjection(t *testing.T) {
 	h := newHandler(t, options(bind("b", "app")))
 	pod, warnings := inject(t, h, `{"metadata":{"generateName":"app-"},"spec":{"serviceAccountName":"app",
-		"initContainers":[{"name":"init"}],"containers":[{"name":"one"},{"name":"two","env":[{"name":"A","value":"$(B)"}]}],"volumes":[{"name":"data","emptyDir":{}}]}}`)
+		"initContainers":[{"name":"init"}],"containers":[{"name":"one"},{"name":"two","env":[{"name":"A","value":"$(B)"}]}],
+		"volumes":[{"name":"data","emptyDir":{}}]}}`)
 	if len(warnings) > 0 {
 		t.Error(warnings)
 	}

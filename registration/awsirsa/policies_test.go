@@ -38,8 +38,10 @@ func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 	sameJSON(t, role.Trust, `{"Version": "2012-10-17", "Statement": [{
 		"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::<managed-cluster-account-id>:role/ocm-managed-cluster-<md5-hash-unique-identifier>"},
 		"Action": "sts:AssumeRole", "Condition": {"StringEquals": {
-			"aws:PrincipalTag/hub_cluster_account_id": "<hub-cluster-account-id>", "aws:PrincipalTag/hub_cluster_name": "<hub-cluster-name>",
-			"aws:PrincipalTag/managed_cluster_account_id": "<managed-cluster-account-id>", "aws:PrincipalTag/managed_cluster_name": "<managed-cluster-name>"}}}]}`)
+			"aws:PrincipalTag/hub_cluster_account_id": "<hub-cluster-account-id>",
+			"aws:PrincipalTag/hub_cluster_name": "<hub-cluster-name>",
+			"aws:PrincipalTag/managed_cluster_account_id": "<managed-cluster-account-id>",
+			"aws:PrincipalTag/managed_cluster_name": "<managed-cluster-name>"}}}]}`)
 }
 
 func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
@@ -74,7 +76,8 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 			"<oidc-provider>:sub": "system:serviceaccount:open-cluster-management-hub:registration-controller-sa",
 			"<oidc-provider>:aud": "sts.amazonaws.com"}}}]}`)
 	sameJSON(t, role.Access, `{"Version": "2012-10-17", "Statement": [
-		{"Effect": "Allow", "Resource": "arn:aws:iam::<hub-account-id>:role/ocm-hub-*", "Action": ["iam:CreateRole", "iam:DeleteRole", "iam:DeleteRolePolicy",
+		{"Effect": "Allow", "Resource": "arn:aws:iam::<hub-account-id>:role/ocm-hub-*",
+			"Action": ["iam:CreateRole", "iam:DeleteRole", "iam:DeleteRolePolicy",
 			"iam:GetRole", "iam:GetRolePolicy", "iam:PutRolePolicy", "iam:TagRole", "iam:UpdateAssumeRolePolicy"]},
 		{"Effect": "Allow", "Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:cluster/<hub-cluster-name>", "Action": ["eks:CreateAccessEntry", "eks:TagResource"]},
 		{"Effect": "Allow", "Resource": "arn:aws:eks:<hub-region>:<hub-account-id>:access-entry/<hub-cluster-name>/role/<hub-account-id>/ocm-hub-*",

@@ -75,7 +75,8 @@ func testManyRequests(t *testing.T) {
 	for i := range requests - 1 { // the last one is left
 		if err := c.Delete(t.Context(),
 			&certificatesv1.CertificateSigningRequest{
-				ObjectMeta: objects[2+i].(*certificatesv1.CertificateSigningRequest).ObjectMeta}); err != nil { //nolint:errcheck,forcetypeassert // made above
+				//nolint:errcheck,forcetypeassert // made above
+				ObjectMeta: objects[2+i].(*certificatesv1.CertificateSigningRequest).ObjectMeta}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,8 @@ func TestListReadsPages(t *testing.T) {
 						return apierrors.NewResourceExpired("the list is too old")
 					}
 					at, _ := strconv.Atoi(o.Continue)
-					page := list.(*certificatesv1.CertificateSigningRequestList) //nolint:errcheck,forcetypeassert // a wrong type panics
+					//nolint:errcheck,forcetypeassert // a wrong type panics
+					page := list.(*certificatesv1.CertificateSigningRequestList)
 					for i := at; i < min(at+int(o.Limit), requests); i++ {
 						r := asks(t, "cluster1", subject("cluster1", "agent1"), key)
 						r.Name = fmt.Sprintf("csr%02d", i)

@@ -130,7 +130,8 @@ func Hub(o HubOptions) (string, error) {
 // hubEgress names ports after the translation of the Service's address: of DNS,
 // also on OpenShift, and of API servers. AWS has 443 too.
 const hubEgress = `  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}, {port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]
-  - ports: [{port: 443, protocol: TCP}, {port: 6443, protocol: TCP}, {port: 8443, protocol: TCP}, {port: 16443, protocol: TCP}]`
+  - ports: [{port: 443, protocol: TCP}, {port: 6443, protocol: TCP}, {port: 8443, protocol: TCP},
+      {port: 16443, protocol: TCP}]`
 
 // cleanup returns the manifests of the CronJob.
 func (o HubOptions) cleanup() (string, error) {

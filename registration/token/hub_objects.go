@@ -293,7 +293,9 @@ func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (
 // read returns the object with the kind and name of another one, nil if there
 // is none.
 func read(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
-	have := reflect.New(reflect.TypeOf(like).Elem()).Interface().(client.Object) //nolint:errcheck,forcetypeassert // a new one: clients keep what an answer lacks
+	// A new object, since clients keep what an answer lacks.
+	//nolint:errcheck,forcetypeassert // like is one
+	have := reflect.New(reflect.TypeOf(like).Elem()).Interface().(client.Object)
 	if err := from.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}

@@ -23,7 +23,8 @@ kind: CustomResourceDefinition
 metadata: {name: managedclusteraddons.addon.open-cluster-management.io}
 spec:
   group: addon.open-cluster-management.io
-  names: {kind: ManagedClusterAddOn, listKind: ManagedClusterAddOnList, plural: managedclusteraddons, singular: managedclusteraddon}
+  names: {kind: ManagedClusterAddOn, listKind: ManagedClusterAddOnList,
+    plural: managedclusteraddons, singular: managedclusteraddon}
   scope: Namespaced
   versions:
   - name: v1alpha1

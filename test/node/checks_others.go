@@ -44,7 +44,8 @@ func pulled(ctx context.Context, c *cluster) error {
 	if err := c.apply(ctx, rbac+`---
 {apiVersion: v1, kind: Namespace, metadata: {name: tenant-a}}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: tenant-a, name: puller, annotations: {eks.amazonaws.com/role-arn: "`+roleARN+`puller"}}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: tenant-a, name: puller,
+  annotations: {eks.amazonaws.com/role-arn: "`+roleARN+`puller"}}}
 ---
 {apiVersion: v1, kind: ServiceAccount, metadata: {namespace: tenant-a, name: stranger}}
 `); err != nil {

@@ -159,7 +159,8 @@ func agentUpgraded(ctx context.Context, c *cluster) error {
 		err := c.sh(ctx,
 		`kubectl --context hub patch managedcluster cluster1 --type merge -p '{"spec": {"leaseDurationSeconds": 5}}'
 wid join --context managed-0 --image `+repository+`wid-agent:v2 --apply --wait
-kubectl --context managed-0 -n open-cluster-management-agent rollout status deployment registration-agent`); err != nil {
+kubectl --context managed-0 -n open-cluster-management-agent \
+  rollout status deployment registration-agent`); err != nil {
 		return err
 	}
 	var program appsv1.Deployment
@@ -221,7 +222,8 @@ kubectl --context hub delete managedclusters --all
 kubectl --context hub delete namespaces,certificatesigningrequests --selector open-cluster-management.io/cluster-name
 wid hub init --image any --addon-registration-auth csr,token --ocm-agents --cleanup-image any >hub.yaml
 kubectl --context hub delete --ignore-not-found --filename hub.yaml
-kubectl --context hub --namespace kube-system delete secrets --field-selector type=bootstrap.kubernetes.io/token`); err != nil {
+kubectl --context hub --namespace kube-system delete secrets \
+  --field-selector type=bootstrap.kubernetes.io/token`); err != nil {
 		return err
 	}
 	return c.onlyObjects(ctx, s.before)

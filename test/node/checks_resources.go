@@ -59,7 +59,8 @@ func limitRange(ctx context.Context, c *cluster) error {
 		return err
 	}
 	if _, err := c.sh(ctx, `kubectl -n iam-system patch deployment iam-credentials-webhook --type=json \
-  -p '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--sidecar-requests=cpu=5m,memory=32Mi"}]'
+  -p '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-",
+    "value": "--sidecar-requests=cpu=5m,memory=32Mi"}]'
 kubectl -n iam-system rollout status deployment iam-credentials-webhook --timeout=1m`); err != nil {
 		return err
 	}

@@ -56,8 +56,9 @@ func inNamespaces(ctx context.Context, dir string, o options) error {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), cgroupVariable+"="+cgroupName(os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
-		Pdeathsig:  syscall.SIGKILL,
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
+			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Pdeathsig: syscall.SIGKILL,
 	}
 	// The manager still prints what failed. A second signal, or ten seconds,
 	// end it at once.

@@ -44,7 +44,8 @@ func (w *Environment) ServeAddOns(crd string) {
 		api, err := addon.Discover(w.Admin.RESTMapper())
 		return err == nil && w.Admin.List(w.T.Context(), api.NewList()) == nil
 	})
-	for _, a := range []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "any"},
+	for _, a := range []authorizationv1.ResourceAttributes{
+		{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "any"},
 		{Verb: "get", Group: addon.GroupVersion.Group, Resource: "managedclusteraddons", Namespace: "any"}} {
 		w.Hub.Await(w.T, authorizationv1.SubjectAccessReviewSpec{User: HubUser, ResourceAttributes: &a})
 	}

@@ -28,7 +28,9 @@ spec:
   group: work.open-cluster-management.io
   names: {kind: ManifestWork, plural: manifestworks}
   scope: Namespaced
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+  versions:
+  - {name: v1, served: true, storage: true,
+     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
 func rule(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
