@@ -13,7 +13,7 @@ SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench
+TESTED := . tools test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -59,7 +59,7 @@ test-newest: ## the tests with the newest Kubernetes libraries and cloud SDKs
 .PHONY: lint
 lint: ## formatting, vet, linters, tidy modules, workflows
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted"; exit 1; }
-	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum || echo ./...); done
+	for m in $(MODULES); do go -C $$m mod tidy -diff; go -C $$m vet $$([ $$m = tools ] && echo ./testsum ./mutate || echo ./...); done
 	go -C test/kube mod tidy -modfile=kube-1.36.mod -diff
 	# lll reads the main module alone. A line with a long literal, an address or a series of a metric stays whole there too.
 	long=$$(git ls-files -z '*.md' $(addsuffix /*.go,$(NESTED)) ':!*zz_generated*' | LC_ALL=C.UTF-8 xargs -0 grep -nHE '.{121}' |
@@ -191,6 +191,13 @@ soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a rea
 bench-fleet: ## memory of the hub program, and its time to check all clusters after a restart, with FLEET (10000) simulated agents
 	@assets=$$(go -C test/kube run .)
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 ./fleet -args -fleet.clusters $(FLEET)
+
+MUTANTS ?=
+
+.PHONY: mutants
+mutants: ## whether the tests notice each of 300 changes of the product, which takes hours; MUTANTS='-j 2 -run ^auth' passes flags
+	@assets=$$(go -C test/kube run .)
+	KUBEBUILDER_ASSETS="$$assets" go -C tools run ./mutate $(MUTANTS)
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (1m)
