@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +69,11 @@ func TestExecCredentialOfAClusterProfile(t *testing.T) {
 	forAzure := append(annotationFlags(), w.tokenFile(t, azure.DefaultAudience), "--provider=azure")
 	generic := []string{w.tokenFile(t, address), "--provider=generic"}
 	shared := []string{w.tokenFile(t, "fleet"), "--provider=generic", "--audience=fleet"}
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	caFlag := "--cluster-ca-file=" + caFile
+	if err := os.WriteFile(caFile, []byte(ca), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	gke := profile{gkeAddress, ca, "", named(gkeProd)}
 	for name, tc := range map[string]struct {
 		args    []string
@@ -124,6 +131,13 @@ func TestExecCredentialOfAClusterProfile(t *testing.T) {
 			"proxy-url"},
 		"generic, an audience for many": {shared, profile{"https://evil.example", foreignCA, "", ""}, cli.ExitDenied,
 			"--cluster-address"},
+		"generic, proxy and flag": {append(generic[:len(generic):len(generic)], "--cluster-address="+address),
+			profile{address, foreignCA, "http://evil.example", ""}, cli.ExitDenied, "--cluster-ca-file"},
+		"generic, proxy and CA": {append(generic[:len(generic):len(generic)], "--cluster-address="+address, caFlag),
+			profile{address, ca, "http://proxy.example:3128", ""}, 0, ""},
+		"generic, proxy, CA, foreign CA": {
+			append(generic[:len(generic):len(generic)], "--cluster-address="+address, caFlag),
+			profile{address, foreignCA, "http://evil.example", ""}, cli.ExitDenied, "is not one of the cluster's own"},
 		"shared audience and flag": {append(shared[:len(shared):len(shared)], "--cluster-address="+address),
 			profile{address, ca, "", ""}, 0, ""},
 		"config is a list": {forAWS, profile{prodEndpoint, ca, "", `["prod"]`}, cli.ExitMisconfigured,

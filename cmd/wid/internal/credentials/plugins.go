@@ -276,10 +276,13 @@ func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCl
 				Message: "the kubeconfig's server is not the one of --cluster-address",
 				Remedy:  "write the kubeconfig again with wid kubeconfig"}
 		}
-		if t.resource == "" && len(ca) == 0 {
-			ca = kubeconfig.CAData
+		if t.resource != "" || len(ca) > 0 {
+			return ca, nil
 		}
-		return ca, nil
+		if kubeconfig.ProxyURL != "" && len(kubeconfig.CAData) > 0 {
+			return nil, proxyWithItsCA("", "pass --cluster-ca-file too, or remove the proxy-url")
+		}
+		return kubeconfig.CAData, nil
 	case len(ca) > 0:
 		return nil, cli.Usagef("--cluster-ca-file does not name a cluster: pass --cluster-address too")
 	case t.resource == "" && id.isOwn():
@@ -302,16 +305,21 @@ func (t *target) takeFrom(kubeconfig *plugin.ExecCluster, bound bool) (ca []byte
 	switch {
 	case bound && kubeconfig.ProxyURL == "":
 		return kubeconfig.CAData, nil
-	case bound: // with a CA of its own, the proxy could read the token
-		return nil, &auth.Error{Reason: auth.ErrDenied,
-			Message: message + "its proxy-url and its CA come from the same author",
-			Remedy:  "pass --cluster-address, or remove the proxy-url"}
+	case bound:
+		return nil, proxyWithItsCA(message, "pass --cluster-address and --cluster-ca-file, or remove the proxy-url")
 	}
 	if t.resource, err = clusterprofile.ClusterName(kubeconfig.Config); err == nil && t.resource == "" && t.name == "" {
 		err = &auth.Error{Reason: auth.ErrDenied, Message: message + "other clusters accept the credential too",
 			Remedy: "pass --cluster or --cluster-address, or set clusterName in its extension " + clusterprofile.ExtensionName}
 	}
 	return nil, err
+}
+
+// proxyWithItsCA refuses a proxy that could read the token, with a CA from the
+// author who names the proxy.
+func proxyWithItsCA(message, remedy string) error {
+	return &auth.Error{Reason: auth.ErrDenied, Remedy: remedy,
+		Message: message + "its proxy-url and its CA come from the same author"}
 }
 
 // checkPresented refuses a caller that trusts more than the cluster's own CA:
