@@ -15,10 +15,24 @@ import (
 // options it keeps the tokens itself. It is safe for concurrent use.
 type AccessTokenSource struct{ adapter *adapter }
 
-// NewAccessTokenSource returns a source for the options of [GetAccessToken].
-// Neither they nor the fields of the provider may change any more.
+// NewAccessTokenSource returns a source for the options of [GetAccessToken],
+// without a request. A reconciler calls [GetAccessTokenSource] instead. Neither
+// the options nor the fields of the provider may change any more.
 func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource {
 	return &AccessTokenSource{newAdapter(provider, opts)}
+}
+
+// GetAccessTokenSource obtains the first access token as [GetAccessToken] does,
+// within [cache.WithPatience] and with its errors, and returns the source of
+// it and of the tokens that follow. The source itself waits for as long as the
+// context of each call allows. So a reconciler handles the error of a new
+// client here, and its SDK finds the token in the cache.
+func GetAccessTokenSource(ctx context.Context, provider Provider, opts ...Option) (*AccessTokenSource, error) {
+	s := NewAccessTokenSource(provider, opts...)
+	if _, err := s.Token(ctx, impatient); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Invalidate replaces the tokens of the source, as [WithInvalidBefore] of this

@@ -112,3 +112,25 @@ func TestAdaptersWithoutCacheKeepTheirCredential(t *testing.T) {
 		})
 	}
 }
+
+// A reconciler leaves an exchange that takes too long, and finds its token at
+// its next try.
+func TestGetAccessTokenSourceHasPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, opts := newSlow(t)
+		start := time.Now()
+		_, err := auth.GetAccessTokenSource(t.Context(), slow, opts...)
+		testenv.CheckError(t, err, auth.ErrUnavailable, "more than 5s", "try again")
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("the call took %s, want 5s", took)
+		}
+		time.Sleep(3 * time.Second) // the exchange takes 7
+		source, err := auth.GetAccessTokenSource(t.Context(), slow, opts...)
+		if err != nil {
+			t.Fatalf("the second try fails: %v", err)
+		}
+		if _, err := source.Token(t.Context()); err != nil || time.Since(start) != 8*time.Second {
+			t.Errorf("after %s the source returns %v, want the token of the second try", time.Since(start), err)
+		}
+	})
+}

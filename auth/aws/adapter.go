@@ -29,9 +29,21 @@ func NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 	return (&Provider{}).NewCredentialsProvider(opts...)
 }
 
-// NewCredentialsProvider returns an aws.CredentialsProvider that uses p.
+// NewCredentialsProvider returns an aws.CredentialsProvider that uses p. It
+// makes no request: in a reconciler, call [Provider.GetCredentialsProvider].
 func (p *Provider) NewCredentialsProvider(opts ...auth.Option) *CredentialsProvider {
 	return &CredentialsProvider{source: auth.NewAccessTokenSource(p, opts...)}
+}
+
+// GetCredentialsProvider obtains the first credentials as
+// [auth.GetAccessToken] does, with the patience of a reconciler and its errors,
+// and returns an aws.CredentialsProvider that uses p.
+func (p *Provider) GetCredentialsProvider(ctx context.Context, opts ...auth.Option) (*CredentialsProvider, error) {
+	source, err := auth.GetAccessTokenSource(ctx, p, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &CredentialsProvider{source: source}, nil
 }
 
 // Invalidate makes the next call return new credentials, after a service has

@@ -28,9 +28,22 @@ func NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return (&Provider{}).NewTokenCredential(opts...)
 }
 
-// NewTokenCredential returns an azcore.TokenCredential that uses p.
+// NewTokenCredential returns an azcore.TokenCredential that uses p. It makes no
+// request: in a reconciler, call [Provider.GetTokenCredential].
 func (p *Provider) NewTokenCredential(opts ...auth.Option) *TokenCredential {
 	return &TokenCredential{source: auth.NewAccessTokenSource(p, opts...)}
+}
+
+// GetTokenCredential obtains the first token as [auth.GetAccessToken] does,
+// with the patience of a reconciler and its errors, and returns an
+// azcore.TokenCredential that uses p. Pass the scope of the client's service
+// with [auth.WithScopes]: another scope needs another token.
+func (p *Provider) GetTokenCredential(ctx context.Context, opts ...auth.Option) (*TokenCredential, error) {
+	source, err := auth.GetAccessTokenSource(ctx, p, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &TokenCredential{source: source}, nil
 }
 
 // Invalidate makes the next calls return new tokens for all scopes, after a

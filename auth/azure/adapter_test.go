@@ -208,3 +208,23 @@ func TestTokenCredentialInvalidate(t *testing.T) {
 		}
 	})
 }
+
+// The error comes before there is a client, and the SDK makes no exchange of
+// its own for the scope of the options.
+func TestGetTokenCredential(t *testing.T) {
+	clearEnvironment(t)
+	w, p := newEnvironment(t), &azure.Provider{}
+	const scope = "https://vault.azure.net/.default"
+	more := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes(scope)}
+	_, err := p.GetTokenCredential(t.Context(), w.options("tenant-a", "unknown", more...)...)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"tenant-a/unknown"`, "not found")
+	credential, err := p.GetTokenCredential(t.Context(), w.options("tenant-a", "app", more...)...)
+	if err != nil || w.cloud.Calls("entra", "token") != 1 {
+		t.Fatalf("got %v after %d exchanges, want no error after one", err, w.cloud.Calls("entra", "token"))
+	}
+	got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{scope}})
+	if err != nil || got.Token == "" || w.cloud.Calls("entra", "token") != 1 {
+		t.Errorf("token %t, %v after %d exchanges, want a token after one", got.Token != "", err,
+			w.cloud.Calls("entra", "token"))
+	}
+}

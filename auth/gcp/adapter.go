@@ -65,9 +65,24 @@ func NewCredentials(opts ...auth.Option) *Credentials {
 }
 
 // NewCredentials returns credentials of cloud.google.com/go/auth that use p.
-// They honour the context of each call.
+// They honour the context of each call, and make no request before: in a
+// reconciler, call [Provider.GetCredentials].
 func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
-	source := auth.NewAccessTokenSource(p, opts...)
+	return p.credentials(auth.NewAccessTokenSource(p, opts...))
+}
+
+// GetCredentials obtains the first token as [auth.GetAccessToken] does, with
+// the patience of a reconciler and its errors, and returns credentials of
+// cloud.google.com/go/auth that use p.
+func (p *Provider) GetCredentials(ctx context.Context, opts ...auth.Option) (*Credentials, error) {
+	source, err := auth.GetAccessTokenSource(ctx, p, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return p.credentials(source), nil
+}
+
+func (p *Provider) credentials(source *auth.AccessTokenSource) *Credentials {
 	return &Credentials{source: source, Credentials: cloudauth.NewCredentials(&cloudauth.CredentialsOptions{
 		TokenProvider: tokenProvider{source},
 		UniverseDomainProvider: cloudauth.CredentialsPropertyFunc(func(context.Context) (string, error) {

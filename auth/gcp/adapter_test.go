@@ -171,3 +171,20 @@ func TestAdaptersInvalidate(t *testing.T) {
 		})
 	})
 }
+
+// The error comes before there is a client, and the SDK makes no exchange of
+// its own.
+func TestGetCredentials(t *testing.T) {
+	w, p := newEnvironment(t), &gcp.Provider{}
+	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
+	_, err := p.GetCredentials(t.Context(), w.options("tenant-a", "unknown", cached)...)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"tenant-a/unknown"`, "not found")
+	creds, err := p.GetCredentials(t.Context(), w.options("tenant-a", "app", cached)...)
+	if err != nil || w.cloud.Calls("iamcredentials", "") != 1 {
+		t.Fatalf("got %v after %d exchanges, want no error after one", err, w.cloud.Calls("iamcredentials", ""))
+	}
+	if token, err := creds.Token(t.Context()); err != nil || token.Value == "" ||
+		w.cloud.Calls("iamcredentials", "") != 1 {
+		t.Errorf("%v after %d exchanges, want a token after one", err, w.cloud.Calls("iamcredentials", ""))
+	}
+}

@@ -49,10 +49,10 @@ func (r *Reconciler) TenantClient(ctx context.Context, obj *corev1.ConfigMap) (*
 		auth.WithCache(r.Tokens, owner),
 		auth.WithSTSRegion(region),
 	}, r.Options...)
-	if _, err := auth.GetAccessToken(ctx, r.AWS, opts...); err != nil {
+	credentials, err := r.AWS.GetCredentialsProvider(ctx, opts...)
+	if err != nil {
 		return nil, err
 	}
-	credentials := r.AWS.NewCredentialsProvider(opts...)
 	return sts.New(sts.Options{Region: region, Credentials: credentials, HTTPClient: r.HTTPClient}), nil
 }
 
