@@ -146,7 +146,8 @@ func (p Page) Commands() (commands []string) {
 }
 
 // Rows returns the cells of all tables whose first column has a heading. They
-// hold no escaped bars.
+// hold no escaped bars. A row continues the row above it if its own first cell
+// is empty, or if the first cell above ends with a comma.
 func (p Page) Rows(heading string) (rows [][]string) {
 	p.t.Helper()
 	inTable, wanted := false, false
@@ -159,6 +160,12 @@ func (p Page) Rows(heading string) (rows [][]string) {
 		switch {
 		case isRow && !inTable:
 			wanted = cells[0] == heading
+		case isRow && wanted && len(rows) > 0 &&
+			(cells[0] == "" || strings.HasSuffix(rows[len(rows)-1][0], ",")):
+			above := rows[len(rows)-1]
+			for i := range min(len(above), len(cells)) {
+				above[i] = strings.TrimSpace(above[i] + " " + cells[i])
+			}
 		case isRow && wanted && !strings.HasPrefix(l.text, "|--"):
 			rows = append(rows, cells)
 		}

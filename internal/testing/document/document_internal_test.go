@@ -48,7 +48,7 @@ func TestPage(t *testing.T) {
 		"block by its text":  {page.Block("yaml", "a:"), "a: 1\n"},
 		"commands":           {section.Commands(), []string{"# no heading", "one --a   --b", "two"}},
 		"deeper section":     {len(page.Section("Deeper").Blocks()), 1},
-		"rows":               {page.Rows("name"), [][]string{{"a, b", "1"}, {"", "2"}}},
+		"rows":               {page.Rows("name"), [][]string{{"a, b", "1 2"}}},
 		"rows of one column": {page.Rows("other"), [][]string{{"c"}}},
 		"names":              {Names("`a`, `b c` and\n```\n`d"), []string{"a", "b c"}},
 		"anchors":            {page.Anchors(), []string{"page", "run-it-twice", "deeper", "run-it-twice-1"}},
