@@ -68,8 +68,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.tracing.proc
 		// ptp routes all packets, also those between pods, so that kube-proxy's
 		// rules see the answers of Services.
 		"cni/10-pods.conflist": `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
-  {"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}],
-    "dataDir": "$DIR/ipam"}},
+  {"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR"}]],
+    "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "$DIR/ipam"}},
   {"type": "portmap", "capabilities": {"portMappings": true}}
 ]}
 `,
