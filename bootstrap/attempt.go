@@ -75,8 +75,8 @@ func (a *attempt) sleep(ctx context.Context, w *AddressError) error {
 
 func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
 	// The signature decides about trust, not the connection.
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
-		ServerName: a.serverName} //nolint:gosec // see above
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // see above
+		ServerName: a.serverName}
 	data, err := a.get(ctx, insecure)
 	if err != nil {
 		return nil, err

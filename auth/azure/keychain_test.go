@@ -64,8 +64,8 @@ func TestPushAndPull(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AcrPull")
 	if _, err := remote.Image(ref, remote.WithTransport(w.http.Transport), remote.WithContext(t.Context())); err == nil {
 		t.Error("the registry demands nothing")
-	} else if refused, ok := err.(*transport.Error); ok &&
-		!strings.Contains(refused.Error(), "UNAUTHORIZED") { //nolint:errorlint // bare
+	} else if refused, ok := err.(*transport.Error); ok && //nolint:errorlint // bare
+		!strings.Contains(refused.Error(), "UNAUTHORIZED") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -146,8 +146,8 @@ func (f ownForm) checkOptions(opts *provider.Options) error {
 // tokenForm is an ownForm whose answer has the member token, or is a refusal.
 type tokenForm struct{ ownForm }
 
+//nolint:unparam // of the interface
 func (tokenForm) answer(_ *Provider, o exactjson.Object) (oauth.Answer, *auth.Error) {
-	//nolint:unparam // of the interface
 	token := o.Text("token")
 	return oauth.Answer{AccessToken: token, TokenType: "Bearer", ExpiresIn: o.Seconds("expires_in"), Failed: token == "",
 		Description: o.Text("message")}, nil

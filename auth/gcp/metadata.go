@@ -62,8 +62,9 @@ func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 func getMetadata(ctx context.Context, client *http.Client, operation, path string) (transport.Answer, error) {
 	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
 	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
+		//nolint:gosec // the controller's own environment names it
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path,
-			nil) //nolint:gosec // the controller's own environment names it
+			nil)
 		if err != nil {
 			return nil, err
 		}

@@ -64,8 +64,8 @@ func netlink(request []byte) error {
 	if err != nil || n < syscall.SizeofNlMsghdr+4 {
 		return fmt.Errorf("an acknowledgement of %d bytes: %w", n, os.NewSyscallError("recvfrom", err))
 	}
+	//nolint:gosec // a negative errno
 	if code := int32(binary.NativeEndian.Uint32(answer[syscall.SizeofNlMsghdr:])); code != 0 {
-		//nolint:gosec // a negative errno
 		return syscall.Errno(-code) //nolint:gosec // the same
 	}
 	return nil

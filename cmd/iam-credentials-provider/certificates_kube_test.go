@@ -159,8 +159,9 @@ func (r *rotation) showsExpiry(t *testing.T, served *x509.Certificate) {
 	want := fmt.Sprintf(
 		"# HELP %[1]s When the certificate of the server expires, in seconds since 1970.\n# TYPE %[1]s gauge\n%[1]s %[2]d\n",
 		gauge, served.NotAfter.Unix())
+	//nolint:forcetypeassert // a registry
 	if err := testutil.GatherAndCompare(r.server.registerer.(prometheus.Gatherer), strings.NewReader(want),
-		gauge); err != nil { //nolint:forcetypeassert // a registry
+		gauge); err != nil {
 		t.Error(err)
 	}
 }

@@ -360,8 +360,8 @@ func checkCertManager(t *testing.T, objects []*unstructured.Unstructured) {
 		secret := deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName
 		c := certificates[secret]
 		if c == nil || c.Spec["secretName"] != secret ||
-			!slices.Contains(c.Spec["dnsNames"].([]any),
-				any(name+"."+namespace+".svc")) { //nolint:forcetypeassert // the test fails then too
+			!slices.Contains(c.Spec["dnsNames"].([]any), //nolint:forcetypeassert // the test fails then too
+				any(name+"."+namespace+".svc")) {
 			t.Errorf("no certificate of the Service %q in the Secret %q: %v", name, secret, c)
 		}
 	}
@@ -531,8 +531,8 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close() //nolint:errcheck // nothing was written
+	//nolint:forcetypeassert // of a tls.Dialer
 	if got := conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "http/1.1" {
-		//nolint:forcetypeassert // of a tls.Dialer
 		t.Errorf("the webhook selects %s, so all requests of the API server share the memory of one connection", got)
 	}
 }

@@ -369,8 +369,8 @@ func (b *broken) hubMoves(stop func()) func() {
 			continue
 		}
 		s.TypeMeta, s.ManagedFields, s.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, nil, ""
-		b.must(b.managed.Patch(b.t.Context(), s, client.Apply, client.FieldOwner("wid"),
-			client.ForceOwnership)) //nolint:staticcheck // as wid join
+		b.must(b.managed.Patch(b.t.Context(), s, client.Apply, client.FieldOwner("wid"), //nolint:staticcheck // as wid join
+			client.ForceOwnership))
 	}
 	stop = b.runAgent("managed-0")
 	b.cured("connection refused", agent.ReasonHubUnreachable)

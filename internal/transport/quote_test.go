@@ -64,8 +64,8 @@ func TestMessagesQuoteNoAnswer(t *testing.T) {
 			address := answering(t, tc.answer)
 			c := client(t, &transport.Pool{}, nil, "")
 			_, err := transport.Send(t.Context(), c, func() (*http.Request, error) {
-				return http.NewRequest(http.MethodGet, address, nil)
-			}, nil) //nolint:noctx // Send sets it
+				return http.NewRequest(http.MethodGet, address, nil) //nolint:noctx // Send sets it
+			}, nil)
 			if err == nil {
 				t.Fatal("no error")
 			}

@@ -46,8 +46,8 @@ func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
 func status(code int, header ...string) answer { return answer{code: code, header: header} }
 
 func newRequest() (*http.Request, error) {
-	return http.NewRequest(http.MethodPost, "https://service.example/",
-		strings.NewReader("form")) //nolint:noctx // Send sets it
+	return http.NewRequest(http.MethodPost, "https://service.example/", //nolint:noctx // Send sets it
+		strings.NewReader("form"))
 }
 
 func TestSendTriesAgain(t *testing.T) {

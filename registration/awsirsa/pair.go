@@ -49,8 +49,9 @@ func Tags(hub, managed ClusterARN) map[string]string {
 // values of its tags. It ignores partition and region, so two clusters with the
 // same name and account share it. Ownership tags keep these apart.
 func RoleSuffix(hub, managed ClusterARN) string {
+	//nolint:gosec // as above
 	sum := md5.Sum([]byte(strings.Join([]string{hub.Account, hub.Name, managed.Account, managed.Name},
-		"#"))) //nolint:gosec // as above
+		"#")))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -73,9 +73,8 @@ func testManyRequests(t *testing.T) {
 		t.Errorf("a minute later, %d requests are refused", got)
 	}
 	for i := range requests - 1 { // the last one is left
-		if err := c.Delete(t.Context(),
+		if err := c.Delete(t.Context(), //nolint:errcheck,forcetypeassert // made above
 			&certificatesv1.CertificateSigningRequest{
-				//nolint:errcheck,forcetypeassert // made above
 				ObjectMeta: objects[2+i].(*certificatesv1.CertificateSigningRequest).ObjectMeta}); err != nil {
 			t.Fatal(err)
 		}

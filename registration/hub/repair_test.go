@@ -224,8 +224,8 @@ func TestHubLeavesForeignRBACAlone(t *testing.T) {
 	foreignRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName("cluster1")}}
 	for name, foreign := range map[string]client.Object{"a binding": foreignBinding, "a role": foreignRole} {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t, managedCluster("cluster1", accept),
-				foreign.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy
+			stored := foreign.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy
+			h := newHubTest(t, managedCluster("cluster1", accept), stored)
 			h.mustReconcile("cluster1")
 			h.wantAccepted("cluster1", "False/RBACTaken")
 			h.edit("cluster1", func(c *ocm.ManagedCluster) { c.Spec.HubAcceptsClient = false })

@@ -298,8 +298,8 @@ func (k *hubKube) testFillManagers(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 1000; n++ {
-		err = agent.Patch(t.Context(), apply.DeepCopy(), client.Apply,
-			client.FieldOwner(fmt.Sprintf("manager%d", n))) //nolint:staticcheck // no generated type
+		err = agent.Patch(t.Context(), apply.DeepCopy(), client.Apply, //nolint:staticcheck // no generated type
+			client.FieldOwner(fmt.Sprintf("manager%d", n)))
 	}
 	wantTooLarge(t, err, "65536 bytes")
 	t.Logf("%d field managers", n)

@@ -232,8 +232,9 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 			advice.Accept(addOn.GetNamespace()))
 	}
 	if h.options.RemoveOnly && (item != nil || err != nil) {
+		//nolint:nilerr // the refusal is the driver's
 		return meta.FindStatusCondition(status.Conditions, addon.ConditionTokenInfrastructureReady),
-			nil //nolint:nilerr // the refusal is the driver's
+			nil
 	}
 	if err != nil {
 		return nil, err

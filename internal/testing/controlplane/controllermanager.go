@@ -44,8 +44,8 @@ func (c *Cluster) ControllerManager(controllers ...string) (stop func() (log str
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	log := &strings.Builder{}
+	//nolint:gosec // a program of our own build
 	cmd := exec.CommandContext(ctx, filepath.Join(c.assets, "kube-controller-manager"),
-		//nolint:gosec // a program of our own build
 		"--kubeconfig="+filepath.Join(dir, "kubeconfig"),
 		"--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false",

@@ -294,14 +294,14 @@ func (m *Member) ExpectOnlyOwnRights(addOn string) {
 	named := metav1.ObjectMeta{Namespace: m.Name, Name: addOn}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"namespace":"stolen"}}`))
 	own := m.AddOn(addOn)
+	copied := own.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // an object
 	for what, err := range map[string]error{
 		"configmaps elsewhere": list("default"),
 		"configmaps of all":    list(""),
 		"secrets":              c.List(t.Context(), &corev1.SecretList{}, client.InNamespace(m.Name)),
-		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), own.DeepCopyObject().(client.Object)),
-		//nolint:errcheck,forcetypeassert // a copy
-		"its add-on's status": c.Status().Patch(t.Context(), m.AddOn(addOn), patch),
-		"the ManagedCluster":  c.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}),
+		"its add-on":           c.Get(t.Context(), client.ObjectKeyFromObject(own), copied),
+		"its add-on's status":  c.Status().Patch(t.Context(), m.AddOn(addOn), patch),
+		"the ManagedCluster":   c.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}),
 		"the Lease": c.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: ocm.LeaseName},
 			&coordinationv1.Lease{}),
 		"tokens": c.SubResource("token").Create(t.Context(),

@@ -67,8 +67,9 @@ func (w *Environment) RunRelay() *rest.Config {
 func RunRelay(t *testing.T, hub *kubetest.Cluster, cert, key string) *rest.Config {
 	t.Helper()
 	dir := t.TempDir()
+	//nolint:gosec // arguments of this test
 	build := exec.CommandContext(t.Context(), goCommand, "build", "-ldflags=-w", "-o", dir,
-		"github.com/workloadid/workloadid/cmd/wid-hub") //nolint:gosec // arguments of this test
+		"github.com/workloadid/workloadid/cmd/wid-hub")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -86,8 +86,8 @@ func answerNames(conn net.Conn) {
 			return
 		}
 		answer := addressAnswer(query)
-		answer = append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))),
-			answer...) //nolint:gosec // less than 300 bytes
+		answer = append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), //nolint:gosec // less than 300 bytes
+			answer...)
 		if _, err := conn.Write(answer); err != nil {
 			return
 		}

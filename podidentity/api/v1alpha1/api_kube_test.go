@@ -209,8 +209,8 @@ func TestPolicyBoundsMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 200 {
-			err := w.Patch(t.Context(), apply.DeepCopy(), client.Apply,
-				client.FieldOwner(fmt.Sprintf("%0100d", n))) //nolint:staticcheck // as kubectl does
+			err := w.Patch(t.Context(), apply.DeepCopy(), client.Apply, //nolint:staticcheck // as kubectl does
+				client.FieldOwner(fmt.Sprintf("%0100d", n)))
 			if tooLarge(err) {
 				return
 			}

@@ -80,8 +80,8 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		}
 		id := parsed(t)
 		id.audiences = []string{value, "next"}
+		//nolint:forcetypeassert // a list
 		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil {
-			//nolint:forcetypeassert // a list
 			t.Fatal(err)
 		}
 		s := Setting{Name: "audience", target: &id.audiences}

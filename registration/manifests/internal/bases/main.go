@@ -24,8 +24,8 @@ func write(dir string) error {
 		return err
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content),
-			0o644); err != nil { //nolint:gosec // as git has them
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), //nolint:gosec // as git has them
+			0o644); err != nil {
 			return err
 		}
 	}

@@ -212,8 +212,8 @@ func TestDeceptions(t *testing.T) {
 		"a hub of its own":             {http.StatusOK, func([]client.Object, []client.Object) {}, "AnotherHub"},
 		"a hub that repeats the token": {http.StatusForbidden, func([]client.Object, []client.Object) {}, "answers 403"},
 		"a Lease of the future": {http.StatusForbidden, func(hub, _ []client.Object) {
-			hub[1].(*coordinationv1.Lease).Spec.RenewTime = &metav1.MicroTime{
-				Time: future.Time} //nolint:errcheck,forcetypeassert // of joined
+			lease := hub[1].(*coordinationv1.Lease) //nolint:errcheck,forcetypeassert // of joined
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: future.Time}
 		}, "which is in the future"},
 		"an agent scaled to 0": {http.StatusOK, func(_, spoke []client.Object) {
 			spoke[0].(*appsv1.Deployment).Status.AvailableReplicas = 0 //nolint:errcheck,forcetypeassert // of member

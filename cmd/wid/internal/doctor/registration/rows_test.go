@@ -61,12 +61,12 @@ type environment struct {
 }
 
 func (w *environment) cluster() *ocm.ManagedCluster {
-	return w.hub[0].(*ocm.ManagedCluster)
-} //nolint:errcheck,forcetypeassert // of joined
+	return w.hub[0].(*ocm.ManagedCluster) //nolint:errcheck,forcetypeassert // of joined
+}
 
 func (w *environment) deployment() *appsv1.Deployment {
-	return w.spoke[0].(*appsv1.Deployment)
-} //nolint:errcheck,forcetypeassert // of member
+	return w.spoke[0].(*appsv1.Deployment) //nolint:errcheck,forcetypeassert // of member
+}
 
 func (w *environment) side(t *testing.T, objects []client.Object) client.Client {
 	t.Helper()
