@@ -241,13 +241,3 @@ func get(t testing.TB, address string) answer {
 	}
 	return read(t, resp)
 }
-
-// eventually polls a real server.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute still not: %s", what)
-		}
-	}
-}

@@ -62,20 +62,21 @@ func Example() {
 		return
 	}
 	r.Header.Set("Authorization", "secret-of-the-pod")
-	for {
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			fmt.Println(err)
-			return
+	answer, err := http.DefaultClient.Do(r)
+	for err == nil && answer.StatusCode == http.StatusServiceUnavailable { // the first credentials are on their way
+		_ = answer.Body.Close()
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
 		}
-		if answer.StatusCode == http.StatusServiceUnavailable { // the first credentials are on their way
-			_ = answer.Body.Close()
-			continue
-		}
-		body, err := io.ReadAll(answer.Body)
-		fmt.Println("the application gets:", string(body[:23]), err, answer.Body.Close())
+		answer, err = http.DefaultClient.Do(r) // fails once ctx has ended
+	}
+	if err != nil {
+		fmt.Println(err)
 		return
 	}
+	body, err := io.ReadAll(answer.Body)
+	fmt.Println("the application gets:", string(body[:23]), err, answer.Body.Close())
 	// Output:
 	// the server gets: POST /v1/credentials Bearer token-of-the-pod
 	// the application gets: {"AccessKeyId":"ASIA1", <nil> <nil>

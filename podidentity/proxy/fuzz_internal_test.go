@@ -25,16 +25,16 @@ func FuzzParseCredentials(f *testing.F) {
 		}
 		var fields map[string]string
 		if err := json.Unmarshal(c.body, &fields); err != nil || len(fields) != 4 {
-			t.Fatalf("%s: %v", c.body, err)
+			t.Fatalf("got %s, want an object of four texts: %v", c.body, err)
 		}
 		for name, value := range fields {
 			if value == "" {
-				t.Errorf("%s: no %s", c.body, name)
+				t.Errorf("%s is empty in %s", name, c.body)
 			}
 		}
 		expires, err := time.Parse("2006-01-02T15:04:05Z", fields["Expiration"])
 		if err != nil || expires.Before(now.Add(margin)) || expires.After(now.Add(maxLifetime)) || !expires.Equal(c.expires) {
-			t.Errorf("%s at %s: %v", c.body, now, err)
+			t.Errorf("got %s at %s, want an expiry within %s to %s: %v", c.body, now, margin, maxLifetime, err)
 		}
 	})
 }
@@ -47,10 +47,10 @@ func FuzzRefusal(f *testing.F) {
 		r := refusal(status, http.Header{}, body)
 		if r.status != http.StatusServiceUnavailable &&
 			(r.status != http.StatusForbidden || status != http.StatusForbidden) || r.Code == "" {
-			t.Errorf("%d %q: %+v", status, body, r)
+			t.Errorf("the answer %d %q becomes %+v, want 503, or 403 for 403, and a code", status, body, r)
 		}
 		if len(r.Code) > maxText || len(r.Message) > maxText || !utf8.ValidString(r.Code+r.Message) {
-			t.Errorf("%d %q: %+v", status, body, r)
+			t.Errorf("the answer %d %q becomes %+v, want at most %d bytes of UTF-8", status, body, r, maxText)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/podidentity/proxy"
 )
 
@@ -39,7 +40,7 @@ func raw(t *testing.T, address, request string) string {
 func startReady(t *testing.T) (addresses []string) {
 	t.Helper()
 	addresses = start(t, startServer(t, &issuer{t: t}))
-	eventually(t, "the proxy has credentials", func() bool { return get(t, addresses[0]).status == http.StatusOK })
+	kubetest.Eventually(t, "the proxy has credentials", func() bool { return get(t, addresses[0]).status == http.StatusOK })
 	return addresses
 }
 
@@ -58,7 +59,7 @@ func TestAnswerOnTheWire(t *testing.T) {
 					`^HTTP/1\.1 200 OK\r\n(?:[^\r]+\r\n)*Content-Type: application/json\r\n(?:[^\r]+\r\n)*\r\n` +
 						`\{"AccessKeyId":"ASIA1","SecretAccessKey":"very/secret\+1","Token":"session1==","Expiration":"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"\}$`)
 				if !want.MatchString(got) {
-					t.Errorf("%s: %q", path, got)
+					t.Errorf("%s: got %q, want %s", path, got, want)
 				}
 				if strings.Contains(strings.ToLower(got), "access-control") {
 					t.Errorf("a web page may read the answer: %q", got)
@@ -71,12 +72,12 @@ func TestAnswerOnTheWire(t *testing.T) {
 func TestErrorOnTheWire(t *testing.T) {
 	refused := refusing(t, http.StatusForbidden, "Conflict", "two IAMBindings")
 	address := start(t, startServer(t, refused))[0]
-	eventually(t, "the server has refused", func() bool { return get(t, address).status == http.StatusForbidden })
+	kubetest.Eventually(t, "the server has refused", func() bool { return get(t, address).status == http.StatusForbidden })
 	got := raw(t, address, "GET /v1/credentials HTTP/1.1\r\nHost: "+address+"\r\nAuthorization: "+secret+
 		"\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 403 ") || !strings.Contains(got, "\r\nContent-Type: application/json\r\n") ||
 		!strings.HasSuffix(got, "\r\n\r\n"+`{"Code":"Conflict","Message":"two IAMBindings"}`) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want the 403 of the server", got)
 	}
 }
 
@@ -133,7 +134,7 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 			got := raw(t, address, test.method+" "+test.path+" HTTP/1.1\r\nHost: "+test.host+"\r\n"+test.headers+
 				"Connection: close\r\n\r\n")
 			if !strings.HasPrefix(got, "HTTP/1.1 "+test.status+" ") {
-				t.Errorf("%.200q", got)
+				t.Errorf("got %.200q, want status %s", got, test.status)
 			}
 			for _, part := range []string{"ASIA1", "very/secret", "session1", secret} {
 				if strings.Contains(got, part) {
@@ -146,7 +147,7 @@ func TestForgedRequestsGetNothing(t *testing.T) {
 
 func TestRequestsFromAnotherAddressGetNothing(t *testing.T) {
 	p := running(t, &issuer{t: t})
-	eventually(t, "the proxy has credentials", func() bool { return ask(t, p).status == http.StatusOK })
+	kubetest.Eventually(t, "the proxy has credentials", func() bool { return ask(t, p).status == http.StatusOK })
 	for name, test := range map[string]struct {
 		local, remote, host string
 		status              int
@@ -177,7 +178,7 @@ func TestRequestsFromAnotherAddressGetNothing(t *testing.T) {
 			w := httptest.NewRecorder()
 			p.ServeHTTP(w, r)
 			if w.Code != test.status {
-				t.Errorf("%d %s", w.Code, w.Body)
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, test.status)
 			}
 		})
 	}
@@ -189,7 +190,7 @@ func TestListensOnlyWhereNoOtherPodReaches(t *testing.T) {
 		t.Run(fmt.Sprintf("%q", address), func(t *testing.T) {
 			if listeners, err := proxy.Listen(t.Context(), address); err == nil ||
 				!strings.Contains(err.Error(), "use 127.0.0.1:port") {
-				t.Errorf("%v, %v", listeners, err)
+				t.Errorf("got %v and error %v, want a refusal with the remedy", listeners, err)
 			}
 		})
 	}
@@ -212,7 +213,7 @@ func TestListensOnTheLoopbackOfBothFamilies(t *testing.T) {
 		_ = l.Close()
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -225,7 +226,7 @@ func TestListenFailsOnAPortThatIsTaken(t *testing.T) {
 	for i, l := range listeners {
 		t.Run(l.Addr().Network()+" "+l.Addr().String(), func(t *testing.T) {
 			if _, err := proxy.Listen(t.Context(), address); !errors.Is(err, syscall.EADDRINUSE) {
-				t.Error(err)
+				t.Errorf("got error %v, want %v", err, syscall.EADDRINUSE)
 			}
 		})
 		_ = listeners[i].Close() // then only the other family has the port

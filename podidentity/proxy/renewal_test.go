@@ -70,7 +70,7 @@ func checkOutage(t *testing.T, session, outage time.Duration, firstCall int, hel
 		a := ask(t, p)
 		expires, err := time.Parse(time.RFC3339, a.Expiration)
 		if a.status != http.StatusOK || err != nil || time.Until(expires) < time.Minute {
-			t.Fatalf("%s after the start: %d %s", time.Since(until.Add(-outage)), a.status, a.body)
+			t.Fatalf("%s after the start: got %d %s, want credentials for a minute", time.Since(until.Add(-outage)), a.status, a.body)
 		}
 		seen[a.AccessKeyID] = true
 	}
@@ -93,7 +93,7 @@ func TestRenewsWith35Of60MinutesLeft(t *testing.T) {
 					ask(t, p) // never a reason to call the server
 				}
 				if len(server.calls) < 5 {
-					t.Fatalf("%d calls in three hours", len(server.calls))
+					t.Fatalf("got %d calls in three hours, want 5 at least", len(server.calls))
 				}
 				// The answer cuts the expiry to whole seconds, so a wait is up
 				// to one second shorter.
@@ -145,7 +145,7 @@ func TestDecisionOfTheServerDropsCredentialsAndSaysWhy(t *testing.T) {
 		a := ask(t, p)
 		if a.status != http.StatusForbidden || a.Code != "NotBound" ||
 			a.Message != `no IAMBinding names ServiceAccount "default/app"` {
-			t.Errorf("%d %s", a.status, a.body)
+			t.Errorf("got %d %s, want the refusal of the server", a.status, a.body)
 		}
 		if !strings.Contains(log.String(), "NotBound: no IAMBinding names ServiceAccount") {
 			t.Errorf("no reason in the log:\n%s", &log)
@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 				p := running(t, refusing(t, test.from, test.code, test.message))
 				synctest.Wait()
 				if a := ask(t, p); a.status != test.to || a.Code != test.code || a.Message != test.want {
-					t.Errorf("%d %s", a.status, a.body)
+					t.Errorf("got %d %s, want %d %s: %s", a.status, a.body, test.to, test.code, test.want)
 				}
 			})
 		})
@@ -208,7 +208,7 @@ func TestBacksOff(t *testing.T) {
 					ask(t, p)
 				}
 				if n := server.count(); n < test.least || n > test.most {
-					t.Errorf("%d calls in an hour", n)
+					t.Errorf("got %d calls in an hour, want %d to %d", n, test.least, test.most)
 				}
 			})
 		})
@@ -238,7 +238,7 @@ func TestTokenFileThatIsMissing(t *testing.T) {
 		synctest.Wait()
 		if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "/nonexistent/token") ||
 			server.count() != 0 {
-			t.Errorf("%d calls, %s", server.count(), a.body)
+			t.Errorf("got %s after %d calls, want the missing file without a call", a.body, server.count())
 		}
 	})
 }
@@ -258,11 +258,11 @@ func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
 		p := running(t, server)
 		pass(28 * time.Minute)
 		if a := ask(t, p); server.count() < 2 || a.AccessKeyID != "ASIA1" {
-			t.Errorf("after %d calls %s", server.count(), a.body)
+			t.Errorf("got %s after %d calls, want the first credentials after 2", a.body, server.count())
 		}
 		pass(time.Minute + time.Second)
 		if a := ask(t, p); a.AccessKeyID == "ASIA1" {
-			t.Errorf("after %d calls %s", server.count(), a.body)
+			t.Errorf("got %s after %d calls, want other credentials", a.body, server.count())
 		}
 	})
 }
@@ -274,11 +274,11 @@ func TestClockSkew(t *testing.T) {
 			p := running(t, server)
 			synctest.Wait()
 			if a := ask(t, p); a.Expiration != time.Now().Add(time.Hour).UTC().Format(time.RFC3339) {
-				t.Errorf("%s at %s", a.body, time.Now().UTC())
+				t.Errorf("got %s at %s, want an hour", a.body, time.Now().UTC())
 			}
 			pass(28 * time.Minute)
 			if server.count() != 2 {
-				t.Errorf("%d calls in 28 minutes", server.count())
+				t.Errorf("got %d calls in 28 minutes, want 2", server.count())
 			}
 		})
 	})
@@ -288,10 +288,10 @@ func TestClockSkew(t *testing.T) {
 			p := running(t, server)
 			pass(time.Hour)
 			if a := ask(t, p); a.status != http.StatusServiceUnavailable || !strings.Contains(a.Message, "check the clock") {
-				t.Errorf("%d %s", a.status, a.body)
+				t.Errorf("got %d %s, want a 503 that names the clock", a.status, a.body)
 			}
 			if server.count() > 130 {
-				t.Errorf("%d calls in an hour", server.count())
+				t.Errorf("got %d calls in an hour, want 130 at most", server.count())
 			}
 		})
 	})

@@ -114,11 +114,11 @@ func TestCAIsReplacedUnderARunningProxy(t *testing.T) {
 		server.serve(t, stage.signer, stage.bundle)
 		for range 3 {
 			if _, failed := current.fetch(t.Context()); failed != nil {
-				t.Errorf("%s: %v", stage.name, failed)
+				t.Errorf("%s: got %v, want credentials", stage.name, failed)
 			}
 		}
 		if _, failed := former.fetch(t.Context()); (failed == nil) != stage.formerServed {
-			t.Errorf("%s, to a former release: %v", stage.name, failed)
+			t.Errorf("%s, to a former release: got %v, want served: %t", stage.name, failed, stage.formerServed)
 		}
 	}
 	server.serve(t, a, "")
@@ -135,13 +135,13 @@ func TestImpostorCannotChangeCAs(t *testing.T) {
 	server.serve(t, impostor, impostor.PEM()+ours.PEM())
 	for range 2 {
 		if _, failed := p.fetch(t.Context()); failed == nil || !strings.Contains(failed.Message, "unknown authority") {
-			t.Errorf("%v", failed)
+			t.Errorf("got %v, want the refusal of an unknown authority", failed)
 		}
 	}
 	server.serve(t, ours, "")
 	mustFetch(t, p)
 	if log.Len() > 0 {
-		t.Error(log)
+		t.Errorf("got the log %s, want none", log)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestBadBundleIsIgnored(t *testing.T) {
 				mustFetch(t, p)
 			}
 			if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), test.want) {
-				t.Errorf("%d lines: %s", lines, log)
+				t.Errorf("got %d lines of log, want 2 with %q: %s", lines, test.want, log)
 			}
 			if strings.Contains(log.String(), "very-secret") || log.Len() > 2000 {
 				t.Errorf("the log has %d bytes: %.300s", log.Len(), log)
@@ -193,10 +193,10 @@ func TestBundleStaysInTheProxy(t *testing.T) {
 			t.Fatal(failed)
 		}
 		if strings.Contains(string(fresh.body), "CABundle") {
-			t.Errorf("%s", fresh.body)
+			t.Errorf("got %s, want no CABundle", fresh.body)
 		}
 	}
 	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), `"cas"=2`) {
-		t.Errorf("%s", log)
+		t.Errorf("got the log %s, want one line with 2 CAs", log)
 	}
 }

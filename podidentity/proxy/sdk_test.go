@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // sdkChain returns the credentials of the default chain of the SDK, which knows
@@ -40,7 +42,7 @@ func TestDefaultChainOfTheGoSDK(t *testing.T) {
 			}
 			if got.AccessKeyID != "ASIA1" || got.SecretAccessKey != "very/secret+1" || got.SessionToken != "session1==" ||
 				!got.CanExpire || got.Expired() {
-				t.Errorf("%+v", got)
+				t.Errorf("got %+v, want the first credentials of the server", got)
 			}
 		})
 	}
@@ -59,16 +61,16 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestGoSDKShowsTheReasonOf403AndDoesNotRetry(t *testing.T) {
 	p := running(t, refusing(t, http.StatusForbidden, "NotBound", "no IAMBinding names this ServiceAccount"))
-	eventually(t, "the server has refused", func() bool { return ask(t, p).status == http.StatusForbidden })
+	kubetest.Eventually(t, "the server has refused", func() bool { return ask(t, p).status == http.StatusForbidden })
 	counted := &counter{Handler: p}
 	_, err := sdkChain(t, serve(t, counted)[0])
 	var api smithy.APIError
 	if !errors.As(err, &api) || api.ErrorCode() != "NotBound" ||
 		api.ErrorMessage() != "no IAMBinding names this ServiceAccount" {
-		t.Error(err)
+		t.Errorf("got error %v, want the refusal of the server", err)
 	}
 	if counted.requests != 1 {
-		t.Errorf("%d requests", counted.requests)
+		t.Errorf("got %d requests, want 1", counted.requests)
 	}
 }
 
@@ -78,11 +80,11 @@ func TestGoSDKWaitsForCredentialsThatAreNotThereYet(t *testing.T) {
 	late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if tries++; tries == 3 {
 			run(t, p)
-			eventually(t, "the proxy has credentials", func() bool { return ask(t, p).status == http.StatusOK })
+			kubetest.Eventually(t, "the proxy has credentials", func() bool { return ask(t, p).status == http.StatusOK })
 		}
 		p.ServeHTTP(w, r)
 	})
 	if got, err := sdkChain(t, serve(t, late)[0]); err != nil || got.AccessKeyID != "ASIA1" || tries != 3 {
-		t.Errorf("%+v after %d tries, %v", got, tries, err)
+		t.Errorf("got %+v and error %v after %d tries, want credentials after 3", got, err, tries)
 	}
 }

@@ -13,8 +13,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/podidentity/proxy"
 )
+
+// awaitReason waits until applications read why there are no credentials.
+func awaitReason(t *testing.T, address, want string) {
+	t.Helper()
+	kubetest.Eventually(t, fmt.Sprintf("the application reads %q", want), func() bool {
+		return strings.Contains(get(t, address).Message, want)
+	})
+}
 
 // Each answer leaves the proxy without credentials and with a reason, and never
 // with part of the answer.
@@ -59,10 +68,10 @@ func TestAnswersOfTheServerThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := start(t, startServer(t, test.server))[0]
-			eventually(t, test.want, func() bool { return strings.Contains(get(t, address).Message, test.want) })
+			awaitReason(t, address, test.want)
 			if a := get(t, address); a.status != http.StatusServiceUnavailable || a.Code == "" ||
 				strings.Contains(a.body, leak) {
-				t.Errorf("%d %s", a.status, a.body)
+				t.Errorf("got %d %s, want a 503 without part of the answer", a.status, a.body)
 			}
 		})
 	}
@@ -118,7 +127,7 @@ func TestServerThatIsNotOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := start(t, test.options)[0]
-			eventually(t, test.want, func() bool { return strings.Contains(get(t, address).Message, test.want) })
+			awaitReason(t, address, test.want)
 		})
 	}
 	if n := server.count(); n != 0 {
@@ -130,9 +139,9 @@ func TestTokenThatIsNoHeaderValue(t *testing.T) {
 	o := startServer(t, &issuer{t: t})
 	o.TokenFile = tokenFile(t, "two\nlines")
 	address := start(t, o)[0]
-	eventually(t, "a reason", func() bool { return strings.Contains(get(t, address).Message, "holds no token") })
+	awaitReason(t, address, "holds no token")
 	if a := get(t, address); strings.Contains(a.Message, "lines") {
-		t.Error(a.Message)
+		t.Errorf("the message %q holds the file", a.Message)
 	}
 }
 
@@ -148,7 +157,7 @@ func TestSlowServerIsGivenUp(t *testing.T) {
 				p := running(t, nil, func(o *proxy.Options) { o.Client = &http.Client{Transport: roundTripper(slow)} })
 				pass(25 * time.Second)
 				if a := ask(t, p); !strings.Contains(a.Message, "timed out") {
-					t.Errorf("%d %s", a.status, a.body)
+					t.Errorf("got %d %s, want a timeout", a.status, a.body)
 				}
 			})
 		})
@@ -196,7 +205,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 				Client: http.DefaultClient}
 			test.change(&o)
 			if _, err := proxy.New(o); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Error(err)
+				t.Errorf("got error %v, want one with %q", err, test.want)
 			}
 		})
 	}
