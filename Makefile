@@ -23,7 +23,7 @@ help: ## list the targets
 
 .PHONY: test
 test: ## all tests with the race detector, on a real control plane too; none may be skipped. KUBE=1.36 for an older one
-	@start=$$SECONDS failed= race=-race invert=-v
+	@start=$$SECONDS race=-race invert=-v
 	if [ "$(PART)" != unit ]; then
 		assets=$$(go -C test/kube run .); export KUBEBUILDER_ASSETS="$$assets" invert=
 		echo "control plane: $$((SECONDS - start)) s"
@@ -34,11 +34,19 @@ test: ## all tests with the race detector, on a real control plane too; none may
 		imports=$$(go -C "$$1" list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...) || return
 		grep -E $$invert '$(CONTROL_PLANE)' <<<"$$imports" | cut -d' ' -f1 || true
 	}
-	{
-		for m in $(TESTED); do
-			chosen=$$(packages $$m); [ -n "$$chosen" ] || continue
-			go -C $$m test $$race -p 4 -timeout 40m -vet=off -ldflags=-w -json $$chosen || failed=1
+	tests() { # of the modules $$2..., with $$1 packages at a time
+		local p=$$1 failed= m chosen; shift
+		for m; do
+			chosen=$$(packages $$m) || failed=1; [ -n "$$chosen" ] || continue
+			go -C $$m test $$race -p $$p -timeout 40m -vet=off -ldflags=-w -json $$chosen || failed=1
 		done; [ -z "$$failed" ]
+	}
+	# The small modules run beside the main one, and are printed after it.
+	nested=$$(mktemp); trap 'rm -f "$$nested"' EXIT; trap 'kill 0' INT # the background ignores it
+	{
+		tests 2 $(filter-out .,$(TESTED)) >"$$nested" 2>&1 & failed=
+		tests 3 . || failed=1; wait $$! || failed=1
+		cat "$$nested"; [ -z "$$failed" ]
 	} | go -C tools run ./testsum
 
 .PHONY: test-node
