@@ -21,9 +21,9 @@
 //     cache only while a fault makes exchanges slow. A later call gets what the
 //     caller left.
 //   - No key is exchanged twice at once, or before it is due, or before its
-//     back-off is over; the sum of exchanges and of the requests that they cost
-//     stays within what these rules allow. Without a fault, an exchange takes
-//     one TokenRequest and as many requests to the cloud as it must.
+//     back-off is over. An exchange sends no more requests than the provider
+//     retries. Without a fault, it takes one TokenRequest and as many requests
+//     to the cloud as it must.
 //   - Afterwards the cache drains by itself; goroutines and memory return to
 //     what they were.
 //

@@ -58,9 +58,8 @@ type environment struct {
 	cutOff     atomic.Int64 // connections
 	loadBegan  time.Time
 	loadTook   time.Duration
-	downtime   time.Duration // of the API server
-	leftLate   atomic.Int64  // the longest time that a caller that gave up had to wait for it, in nanoseconds
-	longest    atomic.Int64  // the longest time that a caller waited while another cloud hung, in nanoseconds
+	leftLate   atomic.Int64 // the longest time that a caller that gave up had to wait for it, in nanoseconds
+	longest    atomic.Int64 // the longest time that a caller waited while another cloud hung, in nanoseconds
 	early      early
 	violations violations
 	stalls     stalls

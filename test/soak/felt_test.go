@@ -95,29 +95,7 @@ func feltClock(w *environment, p *phase) (all []evidence) {
 
 func (w *environment) hanging() *side { return w.allSides[len(w.allSides)-1] }
 
-func always(*side) float64 { return 1 }
-
-// half is for faults that some requests get past.
-func half(*side) float64 { return 0.5 }
-
-// hardly is for faults that exchanges get past with another try.
-func hardly(*side) float64 { return 0.05 }
-
-func onlyHanging(s *side) float64 {
-	if s == s.provider.environment.hanging() {
-		return 1
-	}
-	return 0
-}
-
 func notHanging(s *side) bool { return s != s.provider.environment.hanging() }
-
-func whileClockIsWrong(s *side) float64 {
-	if s.name == "aws" {
-		return 1. / clockPart
-	}
-	return 1 - 1./clockPart
-}
 
 // checkLoad fails if there was less of it than the flags say, or if no
 // credential came to its end.

@@ -75,7 +75,7 @@ func (w *environment) run(t *testing.T) {
 	w.serveEarly(t)
 	w.settle(t)
 	fmt.Println(w.report())
-	w.checkBudget(t)
+	w.checkCounts(t)
 	w.checkLoad(t)
 	w.checkFaults(t)
 	w.violations.report(t)
