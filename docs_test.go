@@ -172,6 +172,6 @@ func TestExamplesImportNoInternalPackage(t *testing.T) {
 		return nil
 	})
 	if err != nil || seen < 15 {
-		t.Errorf("%d files with examples, %v", seen, err)
+		t.Errorf("got %d files with examples and the error %v, want at least 15", seen, err)
 	}
 }

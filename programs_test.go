@@ -115,7 +115,7 @@ func startReadOnly(t *testing.T, dir string) {
 			cmd := exec.CommandContext(t.Context(), "/"+name, "--help")
 			cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Chroot: dir}
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(strings.ToLower(string(out)), "usage") {
-				t.Errorf("%v\n%s", err, out)
+				t.Errorf("--help: got the error %v, want usage:\n%s", err, out)
 			}
 		})
 	}

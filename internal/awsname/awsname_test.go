@@ -204,7 +204,7 @@ func TestSTSRegions(t *testing.T) {
 		"vpce-0abc123def4567890-ab12cd34-eu-central-1a.sts.eu-central-1.vpce.amazonaws.com": "eu-central-1",
 	} {
 		if got := awsname.STSRegion(host); got != want || !awsname.IsSTSHost(host) {
-			t.Errorf("%q: %q", host, got)
+			t.Errorf("%q: got the region %q of an STS host: %t, want %q", host, got, awsname.IsSTSHost(host), want)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func FuzzParseBundle(f *testing.F) {
 		}
 		again, err := podidentity.ParseBundle([]byte(podidentity.EncodeBundle(cas)))
 		if err != nil || !slices.EqualFunc(cas, again, (*x509.Certificate).Equal) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %d CAs back and the error %v, want the same %d", text, len(again), err, len(cas))
 		}
 	})
 }

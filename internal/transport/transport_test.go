@@ -61,7 +61,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	var pool transport.Pool
 	for range 10 {
 		if body, err := get(t, client(t, &pool, nil, ca), server.URL); err != nil || body != "hello" {
-			t.Fatalf("%q, %v", body, err)
+			t.Fatalf("got the body %q and the error %v, want \"hello\"", body, err)
 		}
 	}
 	if n := connections.Load(); n != 1 {

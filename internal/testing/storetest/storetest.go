@@ -40,7 +40,7 @@ func Check(t *testing.T, store issuer.Store) {
 		t.Errorf("a version of a file that does not exist: %v", err)
 	}
 	if content, _, err = store.Read(ctx, issuer.KeysFile); err != nil || string(content) != "three" {
-		t.Errorf("%q, %v", content, err)
+		t.Errorf("got the content %q and the error %v, want \"three\"", content, err)
 	}
 	oneOfManyWrites(t, store)
 }
@@ -85,13 +85,13 @@ func CheckStale(t *testing.T, honest, stale issuer.Store) {
 	}
 	content, version, err := stale.Read(ctx, issuer.KeysFile)
 	if err != nil || string(content) != "old" {
-		t.Fatalf("%q, %v", content, err)
+		t.Fatalf("got the content %q and the error %v, want \"old\"", content, err)
 	}
 	if err := stale.Write(ctx, issuer.KeysFile, []byte("older"), version); !errors.Is(err, issuer.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
 	if content, _, err := honest.Read(ctx, issuer.KeysFile); err != nil || string(content) != "new" {
-		t.Errorf("%q, %v", content, err)
+		t.Errorf("got the content %q and the error %v, want \"new\"", content, err)
 	}
 }
 
