@@ -36,17 +36,16 @@ const opCluster = "get access to the cluster"
 // Without a ServiceAccount, [Policy.AllowCluster] has to allow the cluster for
 // the owner of the call.
 //
-// The default ServiceAccount is that for remote clusters
-// (Settings.DefaultKubeConfigServiceAccount). Policy, cache and errors are
-// those of [GetAccessToken]. Cached access costs one lookup. It is safe for
-// concurrent use.
+// The default ServiceAccount is Settings.DefaultKubeConfigServiceAccount.
+// Policy, cache and errors work as in [GetAccessToken]. Cached access costs one
+// lookup. It is safe for concurrent use.
 func GetRESTConfig(ctx context.Context, provider Provider, opts ...Option) (*RESTConfig, error) {
 	return as[*RESTConfig](get(ctx, provider, opCluster, append(slices.Clip(opts), forCluster), remoteCluster))
 }
 
-// forCluster picks the default ServiceAccount for clusters. The minimum
-// lifetime of the Settings leaves configurations of clusters alone, as it does
-// adapters: they ask again by themselves.
+// forCluster picks the default ServiceAccount for clusters.
+// [Settings.MinimumLifetime] does not apply to cluster configurations and
+// adapters, because they renew their credentials by themselves.
 func forCluster(o *Options) {
 	if o.renews = true; o.Usage == UsageAccess {
 		o.Usage = UsageKubeConfig
@@ -160,7 +159,7 @@ func checkCAData(data string) error {
 //
 // The proxy and the HTTP client of the options serve the provider's API; set
 // those for the cluster on the result. The config is safe for concurrent use as
-// rest.Configs are. Errors of requests are those of [GetRESTConfig].
+// rest.Configs are. Requests fail with the errors of [GetRESTConfig].
 func GetClusterConfig(ctx context.Context, provider Provider, opts ...Option) (*rest.Config, error) {
 	source := newAdapter(provider, opts)
 	first, err := GetRESTConfig(ctx, provider, source.options(impatient)...)
@@ -187,7 +186,7 @@ func (t *clusterTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	credential, err := t.credential(r)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // the request's error is what counts
+			_ = r.Body.Close() // the request's error counts
 		}
 		return nil, err
 	}

@@ -21,10 +21,10 @@
 // A tenant writes objects and annotates ServiceAccounts, so both are treated as
 // hostile. The Policy checks every call, cache hits too. Its zero value is the
 // strictest: only objects of its own namespace use a ServiceAccount, and its
-// token has only the audience of the provider. A token of the API server is
-// checked before it is sent anywhere: audience, subject, expiry, and that it is
-// no good for the API server itself. Tokens print as redacted summaries, and
-// are shared between callers that cannot change them.
+// token has only the audience of the provider. Before a token of the API server
+// is sent anywhere, its audience, subject and expiry are checked. A token that
+// the API server itself accepts is refused. Tokens print as redacted summaries.
+// Callers share them and cannot change them.
 //
 // # What happens when something fails
 //

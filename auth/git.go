@@ -17,8 +17,8 @@ const opGit = "get Git credentials"
 // which has to be an https URL. The provider refuses hosts that are not its
 // own, with [ErrMisconfigured]: no other host receives the credentials.
 //
-// Policy, cache and errors are those of [GetAccessToken]. Cached credentials
-// cost one lookup. It is safe for concurrent use.
+// Policy, cache and errors work as in [GetAccessToken]. Cached credentials cost
+// one lookup. It is safe for concurrent use.
 func GetGitCredentials(ctx context.Context, provider Provider, opts ...Option) (*GitCredentials, error) {
 	return as[*GitCredentials](get(ctx, provider, opGit, opts, gitRepository))
 }

@@ -62,17 +62,16 @@ func (k *keyBuilder) sum() cache.Key {
 	return sha256.Sum256(k.inputs)
 }
 
-// group names the keys whose exchanges fail together: access tokens that differ
-// in nothing but variations (provider.KeyBuilder), such as the bound object. A
+// group names the keys whose exchanges fail together. Their access tokens
+// differ only in variations (provider.KeyBuilder), such as the bound object. A
 // key without variations needs no group.
 //
-// All other inputs of the key are in it, since a tenant can get each of them
-// wrong for one object alone. A token that the caller holds is in it too: its
-// claims are not verified, so a forged one could hold back the ServiceAccount
-// that it names. So is the owner's namespace: tenants that share an identity
-// hold back only themselves. Derived credentials have no group, because a
-// registry that refuses says nothing of other registries. They back off with
-// their access tokens.
+// The group holds all other inputs, because a tenant can get each of them wrong
+// for one object alone. It holds a token of the caller, because a forged one
+// could delay the ServiceAccount that it names. It holds the owner's namespace,
+// so tenants that share an identity do not delay each other. Derived
+// credentials have no group and back off with their access tokens: one
+// registry's refusal says nothing about another registry.
 func (k *keyBuilder) group(owner string) cache.Key {
 	if len(k.variations) == 0 {
 		return cache.Key{}

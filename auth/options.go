@@ -32,14 +32,14 @@ type Options struct {
 	// Annotations win over the ServiceAccount's. Providers find the result on
 	// the ServiceAccount that they get.
 	Annotations map[string]string
-	// ControllerAnnotations are those of the controller's own identity with
+	// ControllerAnnotations belong to the controller's own identity and go with
 	// SubjectIssuer.
 	ControllerAnnotations map[string]string
 
 	Cache          *cache.TokenCache    // nil for none
 	InvolvedObject cache.InvolvedObject // from WithCache
-	// Owner is that of WithOwner. InvolvedObject is the owner if it has neither
-	// Name nor Namespace.
+	// Owner comes from WithOwner. Without Name and Namespace, InvolvedObject is
+	// the owner.
 	Owner    cache.InvolvedObject
 	Policy   *Policy   // nil is the zero Policy
 	Settings *Settings // nil switches nothing off
@@ -114,12 +114,12 @@ func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAc
 	}
 }
 
-// WithAnnotations sets the caller's identity: annotations that win over those
-// of the ServiceAccount. It serves APIs whose spec names the role, the client
-// ID or the e-mail address. The provider checks the values like the
-// ServiceAccount's, and [Policy.Authorize] sees them. The token is still the
-// ServiceAccount's, so the cloud has to trust that ServiceAccount for this
-// identity. Without a ServiceAccount the call is refused.
+// WithAnnotations sets annotations of the call, which win over the
+// ServiceAccount's. It serves APIs whose spec names the role, the client ID or
+// the e-mail address. The provider checks the values like the ServiceAccount's,
+// and [Policy.Authorize] sees them. The token is still the ServiceAccount's, so
+// the cloud has to trust that ServiceAccount for this identity. Without a
+// ServiceAccount the call is refused.
 //
 // The map is cloned. An empty value neither sets nor removes an annotation, so
 // that optional fields of a spec can be passed as they are. Of several
@@ -286,14 +286,14 @@ func (o *Options) invalidateBefore(t time.Time) {
 // in programs that a person runs.
 func WithAllowShellOut() Option { return func(o *Options) { o.AllowShellOut = true } }
 
-// WithTracerProvider records OpenTelemetry spans of what is not cached:
-// "TokenRequest", a token of a ServiceAccount, or "SubjectToken", that of a
-// [SubjectIssuer]; "Exchange", an access token, with one of these in it; and
-// "Derive", a registry, Git or cluster credential made of access tokens. Their
-// parent is the span of the call that caused the exchange, which others may
-// share. Attributes name the provider, the operation, the ServiceAccount and
-// its identity in the cloud; error.type is the Reason. No span holds a secret.
-// A call that finds its credential in the cache records nothing.
+// WithTracerProvider records OpenTelemetry spans of work that the cache does
+// not save. "Exchange" obtains an access token. It contains "TokenRequest" for
+// a ServiceAccount's token, or "SubjectToken" for a token of a [SubjectIssuer].
+// "Derive" makes a registry, Git or cluster credential from access tokens. The
+// parent is the span of the call that caused the exchange, which other calls
+// may share. Attributes name the provider, the operation, the ServiceAccount
+// and its identity in the cloud; error.type is the Reason. No span holds a
+// secret. A call that finds its credential in the cache records nothing.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *Options) { o.TracerProvider = p }
 }

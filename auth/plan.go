@@ -189,7 +189,7 @@ func (s *resolved) checked(token Token, err error, jwt string) (cache.Minted, er
 }
 
 // subjectToken returns a token of the subject that may be sent out. until
-// bounds the credential that is made of it; zero is no bound.
+// bounds the lifetime of the credential made from it; zero means unbounded.
 func (s *resolved) subjectToken(ctx context.Context) (jwt string, until time.Time, err error) {
 	if s.opts.SubjectIssuer != nil {
 		return s.issueSubjectToken(ctx)
@@ -244,7 +244,7 @@ func (s *resolved) issueSubjectToken(ctx context.Context) (jwt string, until tim
 const unverifiedToken = "unverified token"
 
 // tenant returns the tenant whose slots in the cache an exchange takes. A value
-// with a blank is no namespace.
+// with a blank cannot be a namespace.
 func (s *resolved) tenant() string {
 	tenant := s.opts.tenantOfCluster(s.product != nil)
 	if id := s.opts.ClusterID; id != "" {
@@ -274,7 +274,7 @@ func (o *Options) tenantOfCluster(derived bool) string {
 }
 
 // traced calls f, in a span if there is a TracerProvider. The identity may be a
-// role that does not exist, but is no secret.
+// role that does not exist, but is never secret.
 func traced[T any](ctx context.Context, s *resolved, name string,
 	f func(context.Context) (T, error)) (result T, err error) {
 	if s.opts.TracerProvider == nil {

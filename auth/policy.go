@@ -68,10 +68,10 @@ type Policy struct {
 	// whose users may all use each other's identities.
 	AllowAnyAudience bool
 
-	// APIServerAudiences are the audiences of the cluster's own API server, in
-	// addition to the usual ones and, in a pod, to those of the pod's own
-	// token. The receiver of such a token could use it against the API server,
-	// so none is ever sent out.
+	// APIServerAudiences are further audiences of the cluster's own API server.
+	// The usual ones are known, and in a pod also the audiences of the pod's
+	// own token. Tokens for them are never sent out, because the receiver could
+	// use them against the API server.
 	APIServerAudiences []string
 
 	ownTokenFile string // for tests
@@ -107,13 +107,13 @@ type AuthorizeRequest struct {
 	Provider string
 	// Owner is the object on whose behalf the credential is needed.
 	Owner cache.InvolvedObject
-	// ClusterID is that of WithClusterID, and names the cluster of the
-	// ServiceAccount. It is empty without the option.
+	// ClusterID names the cluster of the ServiceAccount (WithClusterID). It is
+	// empty without the option.
 	ClusterID string
 	// ServiceAccount is the identity it names; empty for the controller's own.
 	ServiceAccount client.ObjectKey
-	// Annotations are those of WithAnnotations, which win over the
-	// ServiceAccount's. The hook must not change or keep the map.
+	// Annotations come from WithAnnotations and win over the ServiceAccount's.
+	// The hook must not change or keep the map.
 	Annotations map[string]string
 	// Subject is the claim sub of the token that the SubjectIssuer of the call
 	// issues. It is empty without one.
@@ -124,12 +124,12 @@ type AuthorizeRequest struct {
 	// Identity names the identity that the annotations request, such as a role
 	// ARN. The caller's annotations win over the ServiceAccount's.
 	Identity string
-	// Chain are the further identities that are assumed from Identity, in
-	// order, such as role ARNs. The credential is that of the last one. The
+	// Chain lists the further identities that are assumed from Identity, in
+	// order, such as role ARNs. The credential belongs to the last one. The
 	// hook must not change or keep the slice.
 	Chain []string
-	// Audiences are those of the Kubernetes token. The hook must not change or
-	// keep the slice.
+	// Audiences are the audiences of the Kubernetes token. The hook must not
+	// change or keep the slice.
 	Audiences []string
 }
 
@@ -177,8 +177,7 @@ func (p *Policy) checkAudience(audience string) error {
 	return nil
 }
 
-// checkAudiences checks the audiences that the token will have, also those of
-// the provider.
+// checkAudiences checks all audiences of the future token, also the provider's.
 func (p *Policy) checkAudiences(audiences []string) error {
 	if len(audiences) == 0 {
 		// Without an audience the API server issues a token for itself.

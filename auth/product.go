@@ -12,7 +12,7 @@ type derivation func(p Provider, o *Options) (*product, error)
 
 // product is a credential that is made of access tokens.
 type product struct {
-	inputs [][2]string         // of the key, besides those of an access token; at least one
+	inputs [][2]string         // of the key, besides an access token's; at least one
 	lists  [][]provider.Option // further options of the access tokens, a list for each
 	make   func(ctx context.Context, tokens []Token, opts *provider.Options) (Token, error)
 }

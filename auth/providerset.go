@@ -32,8 +32,8 @@ func NewProviderSet(providers ...Provider) (*ProviderSet, error) {
 	return set, nil
 }
 
-// Get returns the provider of that name. An unknown name is [ErrMisconfigured],
-// there is no default.
+// Get returns the provider of that name. An unknown name fails with
+// [ErrMisconfigured]. There is no default.
 func (s *ProviderSet) Get(name string) (Provider, error) {
 	for _, p := range s.providers {
 		if p.GetName() == name {

@@ -17,8 +17,8 @@ const opRegistry = "get artifact registry credentials"
 // registries that are not its own, with [ErrMisconfigured]: no other registry
 // receives the credentials. [NewKeychain] picks the provider by the registry.
 //
-// Policy, cache and errors are those of [GetAccessToken]. Cached credentials
-// cost one lookup and need no access token. It is safe for concurrent use.
+// Policy, cache and errors work as in [GetAccessToken]. Cached credentials cost
+// one lookup and need no access token. It is safe for concurrent use.
 func GetArtifactRegistryCredentials(ctx context.Context, provider Provider, artifactRepository string, opts ...Option,
 ) (*ArtifactRegistryCredentials, error) {
 	return as[*ArtifactRegistryCredentials](get(ctx, provider, opRegistry, opts, registryOf(artifactRepository)))

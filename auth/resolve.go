@@ -84,8 +84,8 @@ func (s *resolved) resolve(ctx context.Context, derive derivation) (err error) {
 	return err
 }
 
-// resolveProduct merges the options of a single access token into those of the
-// call, so that the provider validates both at once.
+// resolveProduct merges the options of a single access token into the call's,
+// so that the provider validates both at once.
 func (s *resolved) resolveProduct(derive derivation) (err error) {
 	if s.product, err = derive(s.provider, &s.opts); err != nil {
 		return err

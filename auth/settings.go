@@ -18,8 +18,8 @@ import (
 // [Settings.ObjectLevelWorkloadIdentity].
 const FeatureGateObjectLevelWorkloadIdentity = "ObjectLevelWorkloadIdentity"
 
-// Names of flags, for Settings.BindFlags. Package cache has those of the token
-// cache.
+// Names of flags, for Settings.BindFlags. Package cache declares the names of
+// the token cache's flags.
 const (
 	FlagFeatureGates                    = "feature-gates"
 	FlagDefaultServiceAccount           = "default-service-account"
@@ -31,8 +31,8 @@ const (
 // DefaultMinimumLifetime is the default of --token-minimum-lifetime.
 const DefaultMinimumLifetime = 10 * time.Minute
 
-// Settings apply to a whole controller. With the zero value objects may not
-// name ServiceAccounts, there are no defaults and nothing is cached. Pass
+// Settings apply to a whole controller. In the zero value, objects must not
+// name ServiceAccounts, there are no defaults, and nothing is cached. Pass
 // Settings with [WithSettings] and do not change them after that.
 type Settings struct {
 	// ObjectLevelWorkloadIdentity lets objects name a ServiceAccount. If it is
@@ -57,8 +57,8 @@ type Settings struct {
 	TokenCache cache.Flags
 }
 
-// BindFlags adds flags of the settings to fs: those with the given names, or
-// all without names. It panics at a name that is no flag.
+// BindFlags adds flags of the settings to fs: the named ones, or all if none is
+// named. It panics at an unknown name.
 //
 //	--feature-gates                        ObjectLevelWorkloadIdentity=true|false
 //	--default-service-account              name

@@ -40,15 +40,15 @@ func GetAccessTokenSource(ctx context.Context, provider Provider, opts ...Option
 func (s *AccessTokenSource) Invalidate() { s.adapter.invalidate(time.Now()) }
 
 // Token is [GetAccessToken], except that it waits for as long as ctx allows,
-// without the bound of [cache.WithPatience]. With a ServiceAccount, that is
-// read each time; the Policy's functions are asked each time. The options of
-// the call follow those of the source.
+// without the bound of [cache.WithPatience]. Each call reads the
+// ServiceAccount, if there is one, and calls the Policy's functions. The
+// options of the call follow the source's.
 func (s *AccessTokenSource) Token(ctx context.Context, ofCall ...Option) (Token, error) {
 	return GetAccessToken(ctx, s.adapter.provider, s.adapter.options(ofCall...)...)
 }
 
-// adapter is what the adapters share: a provider, the options of each call, and
-// the time at which a service last refused a credential.
+// adapter holds the state that all adapters have: a provider, the options of
+// each call, and the time at which a service last refused a credential.
 type adapter struct {
 	provider Provider
 	opts     []Option
@@ -62,8 +62,9 @@ func newAdapter(provider Provider, opts []Option) *adapter {
 	return a
 }
 
-// maxOwnTokens bounds the credentials that an adapter keeps itself: those of
-// one subject, whose annotations may change, for a few registries or scopes.
+// maxOwnTokens bounds the credentials that an adapter keeps itself. They belong
+// to one subject, whose annotations may change, and serve a few registries or
+// scopes.
 const maxOwnTokens = 64
 
 // newOwnCache needs no Close: it has a goroutine only during an exchange.
@@ -91,7 +92,7 @@ func impatient(o *Options) { o.patient = o.private }
 func (a *adapter) options(ofCall ...Option) []Option { return append(a.opts, ofCall...) }
 
 // invalidate keeps the latest time: the refusal of an old credential may arrive
-// after that of a newer one.
+// after the refusal of a newer one.
 func (a *adapter) invalidate(t time.Time) {
 	for {
 		last := a.refused.Load()

@@ -18,12 +18,12 @@ import (
 // error counts as [ErrUnavailable].
 //
 // The ServiceAccount is read on each call as usual, so deleting it ends access.
-// Its annotations include those of [WithAnnotations]. It is nil for the
+// Its annotations include the call's ([WithAnnotations]). It is nil for the
 // controller's own identity.
 type SubjectIssuer interface {
-	// Key tells the tokens of this issuer from those of others, besides
-	// cluster, namespace, name, UID, audiences, issuer and subject. It is not
-	// empty and never changes.
+	// Key distinguishes the tokens of this issuer from other issuers' tokens.
+	// The cache key adds cluster, namespace, name, UID, audiences, issuer and
+	// subject. Key is not empty and never changes.
 	Key() string
 
 	// Subject states the claims that the token has to have. It runs on each
@@ -42,25 +42,25 @@ type SubjectIssuer interface {
 	) (jwt string, expiry time.Time, err error)
 }
 
-// SubjectClaims are what a [SubjectIssuer] states of its token. They are inputs
-// of the cache key.
+// SubjectClaims are the claims that a [SubjectIssuer] states for its token.
+// They are inputs of the cache key.
 type SubjectClaims struct {
 	// Issuer is the claim iss. An empty one is not compared.
 	Issuer string
 	// Subject is the claim sub. Required.
 	Subject string
-	// Identity is what the annotations ask for, where Subject does not tell it:
-	// the first role of a chain, for example.
+	// Identity is the identity that the annotations ask for, if Subject does
+	// not show it: the first role of a chain, for example.
 	Identity string
 }
 
 // WithSubjectIssuer sets the issuer of the subject token. It goes with
-// [WithServiceAccount]. Without a ServiceAccount, the controller's own identity
-// is that of the issuer's token with the annotations of
-// [WithControllerAnnotations], and the provider does not look for credentials
+// [WithServiceAccount]. Without a ServiceAccount, the issuer's token proves the
+// controller's own identity, with the annotations of
+// [WithControllerAnnotations]. The provider then does not look for credentials
 // in its environment. It excludes [WithSubjectToken], [WithBoundObject] and
 // [WithTokenLifetime]. Annotations that set the lifetime of Kubernetes tokens
-// have no effect. Nil is the API server.
+// have no effect. Nil means the API server.
 func WithSubjectIssuer(issuer SubjectIssuer) Option {
 	return func(o *Options) { o.SubjectIssuer = issuer }
 }

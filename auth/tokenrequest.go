@@ -39,13 +39,14 @@ type TokenRequest struct {
 	// Client needs the verbs get on serviceaccounts and create on
 	// serviceaccounts/token.
 	Client KubernetesClient
-	// ServiceAccount names the ServiceAccount. Its UID, if set, must be that of
-	// the living one.
+	// ServiceAccount names the ServiceAccount. Its UID, if set, must match the
+	// existing one.
 	ServiceAccount *corev1.ServiceAccount
 	// Lifetime is the lifetime to ask for, at least 10 minutes. Zero means an
 	// hour.
 	Lifetime time.Duration
-	// BoundObject optionally binds the token to an object's life.
+	// BoundObject optionally binds the token to an object: deleting the object
+	// invalidates the token.
 	BoundObject *authenticationv1.BoundObjectReference
 
 	refused atomic.Pointer[time.Time]
