@@ -167,7 +167,7 @@ func (e *Error) details() string {
 		parts = append(parts, fmt.Sprintf("HTTP %d", e.StatusCode))
 	}
 	if e.Code != "" {
-		parts = append(parts, redact.Text(e.Code)) // that of an API server may be any text
+		parts = append(parts, redact.Text(e.Code)) // an API server's code may be any text
 	}
 	if len(parts) == 0 {
 		return ""

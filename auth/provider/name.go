@@ -53,7 +53,7 @@ func (n Name) Unanswered(operation string, err error, secrets ...string) *Error 
 	return e
 }
 
-// Refused returns the error of an answer that is no success, for the caller to
+// Refused returns the error for an unsuccessful answer, for the caller to
 // complete. It is [ErrUnavailable], with the status and the Retry-After header.
 func (n Name) Refused(operation string, status int, header http.Header) *Error {
 	return &Error{Provider: string(n), Operation: operation, Reason: ErrUnavailable, StatusCode: status,

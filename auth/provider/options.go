@@ -209,9 +209,8 @@ type KeyBuilder interface {
 // proxy. The zero value is ready for use. It is safe for concurrent use.
 type HTTPClients struct{ pool transport.Pool }
 
-// For returns the client for a call: that of [Options.HTTPClient], else one
-// that uses [Options.ProxyURL], else one that uses the proxies of the
-// environment.
+// For returns the client for a call: [Options.HTTPClient], else one that uses
+// [Options.ProxyURL], else one that uses the proxies of the environment.
 //
 // The client is safe to send a credential with. It refuses redirects, because
 // another host must not get the credential. It reads at most 1 MiB of an

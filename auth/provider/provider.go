@@ -83,17 +83,17 @@ type TokenLifetimeProvider interface {
 // beginning.
 type ChainedTokenProvider interface {
 	// GetChain returns the identities after the first one, in order, for
-	// Policy.Authorize. Nil: there is no chain.
+	// Policy.Authorize. Nil means that the call has no chain.
 	GetChain(opts *Options) []string
 
 	// GetAccessTokenOptionsForChain returns the options that the token before
-	// the last one needs in addition to the caller's: with them, GetChain
-	// returns one identity less. Nil: there is no chain. It depends on nothing
-	// but its arguments.
+	// the last one needs in addition to the caller's. With them, GetChain
+	// returns one identity less. Nil means that the call has no chain. The
+	// result depends only on the arguments.
 	GetAccessTokenOptionsForChain(opts *Options) []Option
 
 	// NewChainedToken exchanges previous, the token before the last one, for
-	// that of the last identity.
+	// the last identity's token.
 	NewChainedToken(ctx context.Context, previous Token, opts *Options) (Token, error)
 
 	// RefusesPrevious reports whether an error of NewChainedToken means that
