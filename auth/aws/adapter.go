@@ -51,7 +51,7 @@ func (p *Provider) GetCredentialsProvider(ctx context.Context, opts ...auth.Opti
 func (c *CredentialsProvider) Invalidate() { c.source.Invalidate() }
 
 // Retrieve implements aws.CredentialsProvider. It honours the context of each
-// call, and its errors are those of [auth.GetAccessToken].
+// call, and fails with the errors of [auth.GetAccessToken].
 func (c *CredentialsProvider) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	token, err := c.source.Token(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@
 //		auth.WithSTSRegion("eu-central-1"))
 //	bucket := s3.New(s3.Options{Region: "eu-central-1", Credentials: credentials})
 //
-// The region is that of auth.WithSTSRegion, else the environment variable
+// The region comes from auth.WithSTSRegion, else from the environment variable
 // AWS_REGION. It selects the regional endpoint of STS. A call for a
 // ServiceAccount reads nothing else from the environment. Session names are
 // "<namespace>.<name>", so CloudTrail shows the ServiceAccount. Names that are
@@ -66,8 +66,8 @@
 // # S3-compatible services
 //
 // MinIO and Ceph issue credentials in the same way. [Provider.AllowedSTSHosts]
-// has to list their hosts. With such a host in auth.WithSTSEndpoint, role names
-// are those of that service, such as arn:minio:iam:::role/app. The audience of
-// the token is the URL of the service, or the one in [Provider.STSAudiences],
-// since a service could use a token for AWS itself.
+// has to list their hosts. With such a host in auth.WithSTSEndpoint, roles have
+// the names of that service, such as arn:minio:iam:::role/app. The audience of
+// the token is the URL of the service, or the one in [Provider.STSAudiences]:
+// the service could use a token that AWS accepts.
 package aws

@@ -132,8 +132,8 @@ func isThrottled(code string) bool {
 	return known || strings.HasPrefix(code, "Throttl")
 }
 
-// isTemporary recognizes codes after which another try may succeed: those of
-// the SDK, and some that services send with status 400.
+// isTemporary recognizes codes after which another try may succeed: the SDK's,
+// and some that services send with status 400.
 func isTemporary(code string) bool {
 	_, known := retry.DefaultRetryableErrorCodes[code]
 	return known || code == "ServerException" || code == "ServiceUnavailableException" || code == "IDPCommunicationError"

@@ -105,8 +105,8 @@ func dualStack(on bool) aws.DualStackEndpointState {
 	return aws.DualStackEndpointStateUnset
 }
 
-// maxSession is the longest session of AWS, maxOtherSession that of MinIO, plus
-// one hour of clock skew.
+// maxSession is the longest session of AWS, maxOtherSession the longest of
+// MinIO. Both add one hour for clock skew.
 const maxSession, maxOtherSession = 13 * time.Hour, 365*24*time.Hour + time.Hour
 
 // maxAccessKeyID is from the model of IAM, in characters.
@@ -146,7 +146,7 @@ func (p *Provider) sessionToken(operation string, c *types.Credentials, user *ty
 }
 
 // TokenServiceURL returns the address of STS for an exchange with these
-// options. It uses no network. Its error is that of ValidateOptions.
+// options. It uses no network. It fails with the error of ValidateOptions.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	if err := p.ValidateOptions(opts); err != nil {
 		return "", err
@@ -201,7 +201,7 @@ const (
 )
 
 // controllerSession is the session name of a role that the controller assumes
-// for itself. Those of ServiceAccounts hold a dot.
+// for itself. Session names of ServiceAccounts hold a dot.
 const controllerSession = "workloadid"
 
 // sessionName returns the role session name of a ServiceAccount. No two

@@ -92,7 +92,7 @@ func (t *Token) endsBy(end time.Time) time.Time {
 
 // signGit returns a password for CodeCommit, "<date>Z<signature>". It is
 // Signature Version 4 in the variant of git-remote-codecommit: the method is
-// GIT, there is no hash of a payload, and the date has no Z in what is signed.
+// GIT, the payload has no hash, and the signed date has no Z.
 func signGit(secret, host, path, region string, now time.Time) string {
 	date := now.UTC().Format("20060102T150405")
 	day := date[:len("20060102")]

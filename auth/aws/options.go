@@ -16,8 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// The keys of this package's options. All options are part of the cache key;
-// WithClusterName of that of access to a cluster.
+// The keys of this package's options. All options are part of the cache key,
+// WithClusterName only for access to a cluster.
 
 type (
 	assumeRoleOption      struct{}
@@ -27,9 +27,9 @@ type (
 	clusterNameOption     struct{}
 )
 
-// AssumeRole is a role to assume with the credentials of the role before it:
-// the role of the [WithAssumeRole] before, else that of the ServiceAccount,
-// else the controller's own identity.
+// AssumeRole is a role to assume with the credentials of the role before it.
+// That is the role of the [WithAssumeRole] before, else the ServiceAccount's
+// role, else the controller's own identity.
 type AssumeRole struct {
 	// RoleARN names the role. Its trust policy has to allow sts:AssumeRole to
 	// the role before it, which needs that permission too. Required.
@@ -300,8 +300,8 @@ func sessionPrefix(opts *provider.Options) string {
 // the cluster's ID, which EKS returns if it is asked for address or CA.
 //
 // With [auth.WithCAData], any address receives a bearer that the cluster of
-// that name accepts for a quarter of an hour. So do not let a tenant choose
-// both address and name for the controller's own identity.
+// that name accepts for a quarter of an hour. Do not let a tenant choose both
+// address and name for the controller's own identity.
 func WithClusterName(name string) auth.Option {
 	return auth.WithProviderOption(clusterNameOption{}, name)
 }

@@ -44,9 +44,9 @@ const DefaultAudience = "sts.amazonaws.com"
 type Provider struct {
 	// AllowedSTSHosts are further hosts for auth.WithSTSEndpoint, with the port
 	// if it is not 443. They receive the tokens of ServiceAccounts. Role names
-	// at such a host may be those of a compatible service (MinIO, Ceph): any
-	// partition and region, and an account that is empty or none of AWS. Tokens
-	// for a host that is not AWS's own have the audience https://<host>.
+	// at such a host may have the form of a compatible service (MinIO, Ceph):
+	// any partition and region, and an account that is empty or unknown to AWS.
+	// Tokens for a host that is not AWS's own have the audience https://<host>.
 	AllowedSTSHosts []string
 	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
 	STSAudiences map[string]string

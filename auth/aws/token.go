@@ -85,7 +85,7 @@ func (t *Token) Credentials() aws.Credentials {
 	}
 }
 
-// AccessKeyID returns the ID of the access key. It is no secret.
+// AccessKeyID returns the ID of the access key. It is not secret.
 func (t *Token) AccessKeyID() string { return t.parts()[partKeyID] }
 
 // ExpiresAt returns the time at which the credentials expire, in whole seconds.

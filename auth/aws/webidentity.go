@@ -30,31 +30,33 @@ type WebIdentity struct {
 	RoleARN string
 	// Issuers are the issuers of AWS accounts by account ID, as
 	// iam:GetOutboundWebIdentityFederationInfo returns them. The token of a
-	// listed account has to have its issuer. That of another account may have
-	// any: the receiver checks it.
+	// listed account has to have its issuer. The token of another account may
+	// have any issuer: the receiver checks it.
 	Issuers map[string]string
 	// SigningAlgorithm is RS256, the default, or ES384. Microsoft Entra ID and
 	// Google Cloud accept RS256.
 	SigningAlgorithm string
-	// Lifetime is that of the tokens, 1 minute to 1 hour in whole seconds. 0: 5
-	// minutes, the default of STS. Google Cloud and other services issue no
-	// credential that outlives the token: an hour saves exchanges there.
+	// Lifetime is the lifetime of the tokens, 1 minute to 1 hour in whole
+	// seconds. 0 means 5 minutes, the default of STS. Credentials of Google
+	// Cloud and other services never outlive the token: an hour saves exchanges
+	// there.
 	Lifetime time.Duration
 	// Tags become the claim request_tags, at most 50.
 	Tags map[string]string
 }
 
 // WebIdentityIssuer makes an AWS role the subject of other services: Microsoft
-// Entra ID, Google Cloud, and those of package exchange. It implements
+// Entra ID, Google Cloud, and the services of package exchange. It implements
 // [auth.SubjectIssuer] with sts:GetWebIdentityToken.
 //
 // The subject is the ARN of the role: the one in the ServiceAccount's
 // annotation [RoleARNAnnotation], or [WebIdentity.RoleARN] for the controller's
 // own identity (EKS Pod Identity, IAM roles for service accounts, a node). A
-// chain of [WithAssumeRole] makes its last role the subject. The role's
-// credentials are those of [auth.GetAccessToken] for the owner, Policy, cache,
-// cluster ID and ServiceAccount of the call. Nothing else of the call reaches
-// AWS: audiences, scopes, proxy and STS options are for the other service.
+// chain of [WithAssumeRole] makes its last role the subject.
+// [auth.GetAccessToken] obtains the role's credentials, with the owner, Policy,
+// cache, cluster ID and ServiceAccount of the call. Nothing else of the call
+// reaches AWS: audiences, scopes, proxy and STS options configure the other
+// service.
 //
 // Once, an administrator enables outbound federation in the AWS account
 // (iam:EnableOutboundWebIdentityFederation) and grants the role
