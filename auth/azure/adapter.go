@@ -51,14 +51,14 @@ func (p *Provider) GetTokenCredential(ctx context.Context, opts ...auth.Option) 
 func (c *TokenCredential) Invalidate() { c.source.Invalidate() }
 
 // GetToken implements azcore.TokenCredential. It honours the context of each
-// call, and its errors are those of [auth.GetAccessToken].
+// call, and fails with the errors of [auth.GetAccessToken].
 //
-// The scopes of the call replace those of [auth.WithScopes]. GetToken refuses a
-// tenant other than that of the identity with ErrMisconfigured. Claims answer a
-// challenge: the resource has refused the cached token, so GetToken returns a
-// new one with these claims. Concurrent calls with the same claims share it,
-// and there is at most one in ten seconds. With EnableCAE the token says that
-// the client understands challenges.
+// The scopes of the call replace the ones of [auth.WithScopes]. GetToken
+// refuses a tenant other than the identity's with ErrMisconfigured. Claims
+// answer a challenge: the resource has refused the cached token, so GetToken
+// returns a new one with these claims. Concurrent calls with the same claims
+// share it, and there is at most one in ten seconds. With EnableCAE the token
+// says that the client understands challenges.
 func (c *TokenCredential) GetToken(ctx context.Context,
 	request policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	opts, err := optionsOf(request)

@@ -86,8 +86,8 @@ func (p *tokenProxy) clientOr(other *http.Client) *http.Client {
 	return p.client
 }
 
-// reroute sends a request to the proxy, if there is one. The path follows that
-// of the proxy. Query and Host header stay, as in azidentity.
+// reroute sends a request to the proxy, if there is one. The request's path is
+// appended to the proxy's. Query and Host header stay, as in azidentity.
 func (p *tokenProxy) reroute(r *http.Request) *http.Request {
 	if p == nil || r == nil {
 		return r

@@ -27,10 +27,10 @@
 // # Clouds
 //
 // The authority is the host of the token service and selects one of Microsoft's
-// clouds. It is that of [WithAuthorityHost], else that of the Provider, else
-// the environment variable AZURE_AUTHORITY_HOST, else the public one. Azure
-// Resource Manager, the default scope and the container registries belong to
-// the same cloud, and so does the audience of the ServiceAccount's token. One
+// clouds. It comes from [WithAuthorityHost], else from the Provider, else from
+// the environment variable AZURE_AUTHORITY_HOST. The default is the public
+// cloud's. Azure Resource Manager, the default scope, the container registries
+// and the audience of the ServiceAccount's token belong to the same cloud. One
 // process can use several clouds.
 //
 // [Provider.PrivateClouds] or the file of AZURE_ENVIRONMENT_FILEPATH describes
@@ -70,6 +70,6 @@
 //
 // # Scopes
 //
-// Access tokens have the scopes of auth.WithScopes, else that of Azure Resource
-// Manager. A token has one resource.
+// Access tokens have the scopes of auth.WithScopes, else the scope of Azure
+// Resource Manager. A token has one resource.
 package azure

@@ -20,8 +20,8 @@ type Cloud struct {
 	// Required.
 	AuthorityHost string
 	// ResourceManagerEndpoint is the address of its Azure Resource Manager.
-	// Without it there is no default scope and no access to clusters by name,
-	// unless AuthorityHost belongs to one of Microsoft's clouds.
+	// Without it, scopes have no default and clusters cannot be named, unless
+	// AuthorityHost belongs to one of Microsoft's clouds.
 	ResourceManagerEndpoint string
 	// ResourceManagerAudience is the audience of tokens for Azure Resource
 	// Manager. Empty: its address. A trailing slash counts.

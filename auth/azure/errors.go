@@ -18,7 +18,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// refused begins the error of an answer that is no success.
+// refused begins the error for an unsuccessful answer.
 func refused(answer transport.Answer, operation, requestID string, secrets ...string) *auth.Error {
 	e := self.Refused(operation, answer.Status, answer.Header)
 	e.RequestID = provider.Redact(answer.Header.Get(requestID), secrets...)
@@ -49,7 +49,7 @@ func aadsts(description string) (number int, text string) {
 // entraAnswer is an answer of the token endpoint, parsed once.
 type entraAnswer struct {
 	transport.Answer
-	refusal *entraError // nil: it is no error of the token endpoint
+	refusal *entraError // nil unless the token endpoint sent the error
 }
 
 func parseEntra(answer transport.Answer) entraAnswer {
@@ -216,8 +216,8 @@ func isStale(err error) bool {
 	return false
 }
 
-// replicaDelay is the time before the second try after a stale refusal. These
-// are the commonest mistakes too, so there is no third.
+// replicaDelay is the time before the second try after a stale refusal. A
+// common mistake causes the same refusal, so a third try is not made.
 const replicaDelay = 2 * time.Second
 
 // retryStale tries again once if the refusal may be stale. It returns the

@@ -82,7 +82,7 @@ func (p *Provider) askEntra(ctx context.Context, endpoint string, form url.Value
 }
 
 // TokenServiceURL returns the address of the authority for an exchange with
-// these options, with IdentityBindings that of the token proxy. It uses no
+// these options. With IdentityBindings it returns the token proxy's. It uses no
 // network.
 func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	_, host, err := p.environmentOf(opts)
@@ -95,7 +95,7 @@ func (p *Provider) TokenServiceURL(opts *provider.Options) (string, error) {
 	return "https://" + host, nil
 }
 
-// scopes returns the scopes of the call, else those of the cloud.
+// scopes returns the scopes of the call, else the cloud's.
 func (e *environment) scopes(opts *provider.Options) ([]string, error) {
 	if len(opts.Scopes) > 0 {
 		return opts.Scopes, nil

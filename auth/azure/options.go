@@ -18,8 +18,8 @@ type (
 const optionAuthority, optionClouds = "azure.WithAuthorityHost", "azure.Provider.PrivateClouds"
 
 // WithAuthorityHost sets the authority of a call, https://<host>, and with it
-// the cloud: one of Microsoft's, one of [Provider.PrivateClouds], or that of
-// the controller's environment. [auth.WithSTSEndpoint] must not name another
+// the cloud: one of Microsoft's, one of [Provider.PrivateClouds], or the cloud
+// of the controller's environment. [auth.WithSTSEndpoint] must not name another
 // one.
 func WithAuthorityHost(authority string) auth.Option {
 	return auth.WithProviderOption(authorityKey{}, authority)
@@ -38,7 +38,7 @@ func claimsOf(opts *provider.Options) string {
 }
 
 // checkTenant compares the tenant of an identity with the one that the caller
-// wants. That of a managed identity is unknown.
+// wants. A managed identity's tenant is unknown.
 func checkTenant(tenant string, opts *provider.Options) error {
 	wanted, _ := opts.Value(tenantKey{}).(string)
 	if wanted == "" || tenant == "" || strings.EqualFold(wanted, tenant) {

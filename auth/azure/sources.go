@@ -129,7 +129,8 @@ func newManagedIdentity(options azcore.ClientOptions) (azcore.TokenCredential, e
 	return azidentity.NewManagedIdentityCredential(managed)
 }
 
-// token asks one source. Its error is *notSetUp if there is no such identity.
+// token asks one source. It fails with *notSetUp if the identity does not
+// exist.
 func (s source) token(ctx context.Context, request policy.TokenRequestOptions) (sdkToken, error) {
 	if s.absent != nil {
 		if why := s.absent(ctx); ctx.Err() != nil {

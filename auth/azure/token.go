@@ -44,8 +44,8 @@ func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 // it did not say.
 func (t *Token) RefreshAt() time.Time { return t.refreshAt }
 
-// Tenant returns the tenant of the identity, "" if the environment does not
-// name that of the controller's own.
+// Tenant returns the tenant of the identity. It is "" if the environment does
+// not name the tenant of the controller's own identity.
 func (t *Token) Tenant() string { return t.tenant }
 
 // FromToken returns the access token in a token that [auth.GetAccessToken]
