@@ -37,7 +37,7 @@ func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *Tok
 // refused the last one. An oauth2.ReuseTokenSource around it keeps the old one.
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
-// Token implements oauth2.TokenSource. Its errors are those of
+// Token implements oauth2.TokenSource. It fails with the errors of
 // [auth.GetAccessToken].
 func (s *TokenSource) Token() (*oauth2.Token, error) {
 	token, err := tokenOf(s.source.Token(s.ctx))
@@ -97,8 +97,8 @@ func (c *Credentials) Invalidate() { c.source.Invalidate() }
 
 type tokenProvider struct{ source *auth.AccessTokenSource }
 
-// Token implements the TokenProvider of cloud.google.com/go/auth. Its errors
-// are those of auth.GetAccessToken.
+// Token implements the TokenProvider of cloud.google.com/go/auth. It fails with
+// the errors of auth.GetAccessToken.
 func (t tokenProvider) Token(ctx context.Context) (*cloudauth.Token, error) {
 	token, err := tokenOf(t.source.Token(ctx))
 	if err != nil {

@@ -40,8 +40,8 @@ func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (prov
 	return provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}}, nil
 }
 
-// isDNSEndpoint recognizes DNS endpoints. Only those of Google's own universe
-// are known.
+// isDNSEndpoint recognizes DNS endpoints of Google's own universe. The names of
+// other universes are unknown.
 func (p *Provider) isDNSEndpoint(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Path == "" && (u.Port() == "" || u.Port() == "443") && gcpname.IsDNSEndpoint(u.Hostname()) &&

@@ -2,7 +2,7 @@
 // Workload Identity Federation for a ServiceAccount, in GKE and anywhere else,
 // and through application default credentials for the controller itself.
 //
-// In GKE a ServiceAccount needs no annotation: its access is what IAM grants to
+// In GKE a ServiceAccount needs no annotation. IAM grants its access to
 //
 //	principal://iam.googleapis.com/projects/<number>/locations/global/workloadIdentityPools/<project>.svc.id.goog/subject/ns/tenant-a/sa/app
 //
@@ -13,7 +13,7 @@
 //	  annotations:
 //	    gcp.auth.fluxcd.io/workload-identity-provider: projects/123456789012/locations/global/workloadIdentityPools/east/providers/east
 //
-// and its access is what IAM grants to
+// and IAM grants its access to
 //
 //	principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/east/subject/system:serviceaccount:tenant-a:app
 //
@@ -35,7 +35,7 @@
 //		auth.WithCache(tokenCache, object))
 //	bucket, err := storage.NewClient(ctx, option.WithAuthCredentials(credentials.Credentials))
 //
-// The scopes are those of auth.WithScopes, else cloud-platform and
+// The scopes come from auth.WithScopes, else they are cloud-platform and
 // userinfo.email. The audience of the ServiceAccount's token is the full
 // resource name of the provider, //iam.googleapis.com/projects/... A provider
 // accepts it by default. If the provider has a list of allowed audiences, add

@@ -19,9 +19,9 @@ const self = provider.Name(ProviderName)
 
 // Annotations of the ServiceAccount.
 const (
-	// ServiceAccountAnnotation is the e-mail address of the service account to
-	// impersonate. It is GKE's. Without it, access is that of the Kubernetes
-	// ServiceAccount itself, as a principal of the workload identity pool.
+	// ServiceAccountAnnotation holds the e-mail address of the service account
+	// to impersonate. GKE defines it. Without it, the Kubernetes ServiceAccount
+	// itself has access, as a principal of the workload identity pool.
 	ServiceAccountAnnotation = annotation.GCPServiceAccount
 	// WorkloadIdentityProviderAnnotation is the provider in a workload identity
 	// pool that trusts the cluster, projects/<project
