@@ -20,9 +20,9 @@ var _ oauth2.TokenSource = (*TokenSource)(nil)
 
 // NewTokenSource returns an [oauth2.TokenSource] for the options of
 // [auth.GetAccessToken]. Its Token method has no context, so it uses ctx: once
-// that has ended, every call fails. Errors are those of auth.GetAccessToken; a
-// token that is not an access token is [auth.ErrMisconfigured]. Each call
-// returns a token of its own.
+// ctx is done, every call fails. Calls fail with the errors of
+// auth.GetAccessToken, and with [auth.ErrMisconfigured] for a token that is not
+// an access token. Each call returns a token of its own.
 //
 // Give it a cache with [auth.WithCache]. [oauth2.NewClient] keeps the token
 // until it expires, so a ServiceAccount that is deleted keeps its access until
@@ -60,8 +60,8 @@ type Transport struct {
 // NewTransport returns a [Transport] that sends requests through base (nil:
 // [http.DefaultTransport]). hosts are the services that may see the token,
 // <host> or <host>:<port>, compared whole; without a port it is 443. opts are
-// those of [auth.GetAccessToken]; give it a cache with [auth.WithCache],
-// because each request gets the token anew.
+// the options of [auth.GetAccessToken]. Pass a cache with [auth.WithCache],
+// because each request asks for the token.
 //
 // A request to one of the hosts gets the token, in place of an Authorization
 // header of its own, and is refused if it is not for https. Requests to other
@@ -86,7 +86,7 @@ func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...
 func (t *Transport) Invalidate() { t.source.Invalidate() }
 
 // RoundTrip implements [http.RoundTripper]. It honours the request's context.
-// Its errors are those of [auth.GetAccessToken] and of the base.
+// It fails with the errors of [auth.GetAccessToken] and of the base.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The host of the address is not enough: behind one address there may be
 	// several hosts.
@@ -107,7 +107,7 @@ func (t *Transport) lists(host string) bool {
 	return ok && slices.Contains(t.hosts, canonical)
 }
 
-// CloseIdleConnections closes those of the base.
+// CloseIdleConnections closes the idle connections of the base.
 // [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {

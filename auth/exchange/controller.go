@@ -36,8 +36,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 }
 
 // ownToken gets a token of the controller itself. It checks that the token may
-// be sent out, as auth does for those of ServiceAccounts: a file may hold a
-// token for the API server.
+// be sent out, as auth does for ServiceAccount tokens: a file may hold a token
+// for the API server.
 func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string,
 	opts *provider.Options) (string, error) {
 	token, _, err := source.Token(ctx, slices.Clone(audiences))
@@ -53,8 +53,8 @@ func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, 
 	return token, err
 }
 
-// unavailable returns an Error as it is, such as that of a source of the
-// controller's secrets, and any other error as ErrUnavailable.
+// unavailable returns an *Error unchanged, such as one from a source of the
+// controller's secrets. It returns any other error as ErrUnavailable.
 func unavailable(err error, prefix string, secrets ...string) error {
 	if known := (*auth.Error)(nil); errors.As(err, &known) {
 		return err

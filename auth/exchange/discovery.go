@@ -35,7 +35,7 @@ func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.
 	return endpoint, nil
 }
 
-// discover tries the metadata of RFC 8414 first, then those of OpenID Connect.
+// discover tries the metadata of RFC 8414 first, then OpenID Connect's.
 func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpoint *url.URL, problem *auth.Error) {
 	for _, address := range p.learn().metadata {
 		answer, err := transport.Send(ctx, httpClient, func() (*http.Request, error) { return getJSON(ctx, address) }, nil)

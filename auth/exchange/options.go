@@ -151,7 +151,8 @@ func (p *Provider) check() error {
 	return p.checkForm(p.config.parameters)
 }
 
-// locate parses the address of the server, and derives that of its metadata.
+// locate parses the address of the server and derives the address of its
+// metadata.
 func (p *Provider) locate(c *config) error {
 	var err error
 	if p.Endpoint != "" {

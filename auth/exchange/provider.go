@@ -69,9 +69,9 @@ type Provider struct {
 	// that auth.Policy.Authorize sees them.
 	AnnotatedParameters map[string]string
 	// Headers are sent with each request. They may hold a key of the
-	// controller's: errors never repeat their values. Reserved are
-	// Authorization, Accept, Host and those of the body, and those that a
-	// service's constructor sets.
+	// controller, so errors never repeat their values. Authorization, Accept,
+	// Host, the headers of the body and the headers that a service's
+	// constructor sets are reserved.
 	Headers map[string]string
 	// AssumeBearer accepts an answer without token_type, which OAuth requires.
 	AssumeBearer bool
@@ -84,8 +84,8 @@ type Provider struct {
 	// Resource is the URI of the service that accepts the issued token (RFC
 	// 8707), without a fragment. Optional.
 	Resource string
-	// AllowedAudiences and AllowedResources are what calls may choose instead,
-	// with WithAudience and WithResource.
+	// AllowedAudiences and AllowedResources list the values that calls may
+	// choose instead, with WithAudience and WithResource.
 	AllowedAudiences, AllowedResources []string
 	// RequestedTokenType is the type of token to request, such as
 	// TokenTypeAccessToken. Empty leaves that to the server. Refresh tokens are

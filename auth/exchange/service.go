@@ -30,13 +30,13 @@ type service interface {
 	checkOptions(*provider.Options) error
 	// sends returns the fields of a Provider that the form can send.
 	sends(Grant) fields
-	// parameters returns those of the form, each of which is required. Nil
-	// means any.
+	// parameters returns the parameters of the form, each of which is required.
+	// Nil means any.
 	parameters() []string
 	// ignoresCase reports whether the service ignores the case of a parameter.
 	// Policies see it in lower case.
 	ignoresCase(parameter string) bool
-	// audiences returns those of the ServiceAccount's token if
+	// audiences returns the audiences of the ServiceAccount's token if
 	// Provider.KubernetesAudience is empty.
 	audiences(*config, *corev1.ServiceAccount) ([]string, error)
 	headers() map[string]string
@@ -67,7 +67,7 @@ func (p *Provider) form() service {
 	return p.service
 }
 
-// headers returns those of a request, with those of the service.
+// headers returns the headers of a request, including the service's.
 func (p *Provider) headers() map[string]string {
 	own := p.form().headers()
 	if len(own) == 0 {

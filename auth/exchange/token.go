@@ -141,8 +141,8 @@ func unusable(problem string) *auth.Error {
 		"the answer of the server cannot be used: %s", problem)
 }
 
-// checkTypes accepts bearer tokens and those that are no access tokens (N_A).
-// Other types require a proof of possession.
+// checkTypes accepts bearer tokens, and N_A for tokens that are not access
+// tokens. Other types require a proof of possession.
 func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 	issued, want := a.IssuedTokenType, r.RequestedTokenType
 	switch {

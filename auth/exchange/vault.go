@@ -26,8 +26,8 @@ type VaultServer struct {
 	// Mount is the path at which JWT authentication is mounted, perhaps of
 	// several segments. Empty: jwt.
 	Mount string
-	// Namespace is that of Vault Enterprise and OpenBao. Empty: the root
-	// namespace.
+	// Namespace is a namespace of Vault Enterprise or OpenBao. Empty means the
+	// root namespace.
 	Namespace string
 	// KubernetesAudience is the audience of the ServiceAccounts' tokens, one of
 	// the role's bound_audiences.

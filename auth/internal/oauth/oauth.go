@@ -68,8 +68,8 @@ type Answer struct {
 	// ExpiresIn is in seconds: zero if the answer does not say, negative if it
 	// is malformed or not positive, and perhaps infinite.
 	ExpiresIn float64
-	// Failed reports whether there is an error. Its Code is empty if it is no
-	// string.
+	// Failed reports whether there is an error. Its Code is empty if it is not
+	// a string.
 	Failed            bool
 	Code, Description string
 }
@@ -92,8 +92,8 @@ func ReadAnswer(o exactjson.Object) Answer {
 	return a
 }
 
-// CheckToken refuses a value that an Authorization header cannot carry. The
-// characters are those of RFC 6749, appendix A.12, without the blank.
+// CheckToken refuses a value that an Authorization header cannot carry. RFC
+// 6749, appendix A.12 lists the valid characters; the blank is not accepted.
 func CheckToken(value string) error {
 	switch {
 	case value == "":
