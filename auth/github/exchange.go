@@ -32,11 +32,10 @@ const (
 )
 
 // SignFunc returns the signature of a SHA-256 digest by the App's private key:
-// RS256, RSASSA-PKCS1-v1_5 (RFC 7518, section 3.3). The ServiceAccount is that
-// of the call, with namespace, name and UID alone; it is nil for the controller
-// itself. A SignFunc honours the context and is safe for concurrent use. An
-// [auth.Error] is returned as it is, any other error counts as
-// [auth.ErrUnavailable].
+// RS256, RSASSA-PKCS1-v1_5 (RFC 7518, section 3.3). The ServiceAccount of the
+// call has only namespace, name and UID; it is nil for the controller itself. A
+// SignFunc honours the context and is safe for concurrent use. An [auth.Error]
+// is returned unchanged; any other error counts as [auth.ErrUnavailable].
 type SignFunc func(ctx context.Context, sa *corev1.ServiceAccount, digest []byte) (signature []byte, err error)
 
 // SignWith returns a [SignFunc] that signs for all ServiceAccounts with one RSA

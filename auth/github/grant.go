@@ -136,7 +136,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= most && strings.Trim(s, allowed) == ""
 }
 
-// level orders the levels of permissions. Zero is no level.
+// level orders the levels of permissions. Zero means an unknown level.
 func level(name string) int { return 1 + slices.Index([]string{"read", "write", "admin"}, name) }
 
 // excess returns a value of g that goes beyond the granted ones, and those.

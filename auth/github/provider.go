@@ -53,8 +53,8 @@ type Provider struct {
 	Sign SignFunc
 	// Grant returns what a ServiceAccount may get. The ServiceAccount has its
 	// namespace, name and UID, and nothing that a tenant chooses. A zero Grant
-	// refuses it with ErrDenied. So does an error, unless it is an auth.Error
-	// with another Reason.
+	// refuses it with ErrDenied. An error also means ErrDenied, unless it is an
+	// auth.Error with another Reason.
 	//
 	// Each call asks Grant, concurrently and without a context, so it answers
 	// from memory. An answer must not change later.
@@ -99,7 +99,7 @@ func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, opts *prov
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("githubURL", p.learn().api[0])
 	if sa == nil {
-		g, _ := p.granted(nil, opts) // with an error there is no token
+		g, _ := p.granted(nil, opts) // an error leaves no token
 		key.Add("githubGrant", g.identity())
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// maxLifetime is that of every installation token.
+// maxLifetime is the lifetime of every installation token.
 const maxLifetime = time.Hour
 
 // summary makes the type that embeds it print as a redacted summary.
