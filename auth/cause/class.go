@@ -90,7 +90,7 @@ func isFromAPIServer(e *auth.Error) bool {
 }
 
 // classify returns the class of the error. The error's own remedy names the
-// object, so it replaces that of the class. A class with a Grant keeps its own,
+// object, so it replaces the class's. A class with a Grant keeps its remedy,
 // because the error's remedy may grant the same.
 func classify(e *auth.Error) Class {
 	for _, known := range catalogs() {

@@ -14,10 +14,10 @@ import (
 
 // ConditionOf returns an error of this module as a condition: False if someone
 // has to edit something, Unknown if the service could not be asked, True
-// without an error. The reason is that of [ClassOf], or else of the error. The
-// message names the ServiceAccount, the identity that was asked for and the
-// remedy. It has at most 1 KiB, holds no token, and is the same at the next
-// try. Use reason and message for an Event too.
+// without an error. The reason comes from [ClassOf], or else from the error.
+// The message names the ServiceAccount, the requested identity and the remedy.
+// It has at most 1 KiB, holds no token, and is the same at the next try. Use
+// reason and message for an Event too.
 func ConditionOf(err error, conditionType string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: "CredentialsObtained", Message: "credentials were obtained"}
