@@ -17,8 +17,8 @@ import (
 // [auth.WithServiceAccount], [auth.WithClient], [auth.TokenRequest] and
 // [auth.GetClusterConfigFromConfigMap]. It gets ServiceAccounts and ConfigMaps,
 // creates tokens of ServiceAccounts, and refuses everything else. Each Get asks
-// the API server. Errors are those of the clientset. It is safe for concurrent
-// use.
+// the API server. It returns the errors of the clientset. It is safe for
+// concurrent use.
 func New(clientset interface {
 	CoreV1() typedcorev1.CoreV1Interface
 }) auth.KubernetesClient {
