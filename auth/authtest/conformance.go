@@ -28,8 +28,7 @@ import (
 type Harness struct {
 	// New returns a provider as a controller makes it. Required.
 	New func(t *testing.T) auth.Provider
-	// Options are those of every call, such as a region and
-	// auth.WithHTTPClient.
+	// Options apply to every call, such as a region and auth.WithHTTPClient.
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
 	Client auth.KubernetesClient
@@ -39,10 +38,10 @@ type Harness struct {
 	// annotations has to shape the credential.
 	Good client.ObjectKey
 	// Other names another ServiceAccount that gets a credential. The suite
-	// compares it by Secrets with that of Good.
+	// compares its Secrets with Good's.
 	Other client.ObjectKey
 	// Refused names a ServiceAccount whose token the service refuses.
-	// Annotations equal to those of Good find the most mistakes.
+	// Annotations equal to Good's find the most mistakes.
 	Refused client.ObjectKey
 	// Malformed names a ServiceAccount with malformed annotations.
 	Malformed client.ObjectKey

@@ -16,7 +16,7 @@ import (
 // elsewhere is the host that the suite redirects to.
 const elsewhere = "elsewhere.example"
 
-// spaces are what an endless body repeats.
+// spaces is the block that an endless body repeats.
 var spaces = strings.Repeat(" ", 4<<10)
 
 // maxRead is far above the answers of token services.
