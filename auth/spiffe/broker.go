@@ -21,9 +21,8 @@ import (
 
 // IDFunc states the SPIFFE ID of a ServiceAccount. It runs on each call, also
 // on cache hits, so it has to be quick and deterministic, and safe for
-// concurrent use. An error counts as ErrDenied, unless it is an *auth.Error. So
-// does the zero ID. Tenants write labels and annotations, so derive no ID from
-// them.
+// concurrent use. The zero ID and an error other than an *auth.Error count as
+// ErrDenied. Tenants write labels and annotations, so derive no ID from them.
 type IDFunc func(serviceAccount *corev1.ServiceAccount) (spiffeid.ID, error)
 
 // IDs states spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that
@@ -35,8 +34,8 @@ func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 }
 
 // BrokerIssuer issues the JWT-SVIDs of ServiceAccounts with the SPIFFE Broker
-// API. It belongs to one cluster, that of its agent (Config.ClusterID), and
-// refuses calls for another cluster or without a ServiceAccount. It is safe for
+// API. It belongs to the cluster of its agent (Config.ClusterID), and refuses
+// calls for another cluster or without a ServiceAccount. It is safe for
 // concurrent use, and keeps no token.
 //
 // An agent that does not know the ServiceAccount makes the source read the

@@ -10,8 +10,8 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// checkID refuses what is no ID of a workload. An ID without a path is a trust
-// domain (SPIFFE-ID, section 2).
+// checkID refuses an ID that does not name a workload. An ID without a path is
+// a trust domain (SPIFFE-ID, section 2).
 func checkID(id spiffeid.ID) error {
 	switch {
 	case id.IsZero():

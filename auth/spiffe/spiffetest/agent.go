@@ -36,7 +36,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// Lifetime is that of the JWT-SVIDs, the default of SPIRE.
+// Lifetime is the lifetime of the JWT-SVIDs, the default of SPIRE.
 const Lifetime = 5 * time.Minute
 
 // Agent is a SPIFFE agent. It is safe for concurrent use.
@@ -112,8 +112,8 @@ func (a *Agent) Unregister(serviceAccount client.ObjectKey) {
 	delete(a.entries, serviceAccount)
 }
 
-// SetBefore sets a function that runs before each answer. Its error is the
-// answer. The key is that of the ServiceAccount, or empty for the controller.
+// SetBefore sets a function that runs before each answer. Its error becomes the
+// answer. The key names the ServiceAccount, and is empty for the controller.
 // Nil removes the function.
 func (a *Agent) SetBefore(before func(ctx context.Context, serviceAccount client.ObjectKey) error) {
 	a.mu.Lock()
