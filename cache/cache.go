@@ -59,8 +59,8 @@ type Request struct {
 	// cause an exchange for every request.
 	InvalidBefore time.Time
 	// Group names the keys whose exchanges fail for the same cause. It must not
-	// span two tenants, nor anything that one caller can get wrong while
-	// another has it right. The zero Key is no group.
+	// span two tenants, nor inputs that one caller can get wrong while another
+	// has them right. The zero Key means no group.
 	//
 	// Failures of two keys hold back every key of the group that has no valid
 	// token. Failures of a single key hold back only that key, because the
@@ -226,11 +226,11 @@ func (c *TokenCache) find(key Key, invalidBefore time.Time, now instant) (e *ent
 // retrieved reports whether the token was in the cache. A token for which the
 // caller waited counts as minted.
 //
-// The error is that of Needs or Mint, or the context's, or [ErrClosed]. While a
-// key is held back after failures, it is a [*BackoffError] around the error of
-// the last exchange. An exchange that a limit does not let start is a
-// [*LimitError], and one that takes longer than [WithPatience] allows is a
-// [*PendingError].
+// It returns the error of Needs, Mint or the context, or [ErrClosed]. While a
+// key is held back after failures, it returns a [*BackoffError] around the
+// error of the last exchange. If a limit does not let the exchange start, it
+// returns a [*LimitError]. If the exchange takes longer than [WithPatience]
+// allows, it returns a [*PendingError].
 func (c *TokenCache) GetOrSet(ctx context.Context, req Request) (token Token, retrieved bool, err error) {
 	got, retrieved, err := c.obtain(ctx, req)
 	return got.Token, retrieved, err
@@ -355,8 +355,8 @@ func (c *TokenCache) drop(key Key, now instant) {
 	}
 }
 
-// Delete removes the token of the key and forgets its failures, but not those
-// of its group. The result of an exchange in flight is not kept.
+// Delete removes the token of the key and forgets its failures, but not its
+// group's. The result of an exchange in flight is not kept.
 func (c *TokenCache) Delete(key Key) {
 	c.locked(func() {
 		c.entries.Remove(key)

@@ -27,12 +27,13 @@
 // so that an exchange that hangs does not hold the workers of a controller.
 //
 // Two limits keep tenants apart. At each provider a tenant has 8 slots for
-// exchanges ([WithMaxExchangesPerTenant]). An exchange waits for one for two
-// seconds at most, and not at all while every slot has been held for longer
-// than the patience. Over all, exchanges start at a rate ([WithRate]), and at
-// most 4,096 run with each provider. A tenant with many keys at an address that
-// hangs fills its own slots and nothing else. An exchange that a limit does not
-// let start fails with a [LimitError], which is no failure of its key.
+// exchanges ([WithMaxExchangesPerTenant]). An exchange waits at most two
+// seconds for a slot. It does not wait while every slot has been held for
+// longer than the patience. Over all tenants, exchanges start at a rate
+// ([WithRate]), and at most 4,096 run with each provider. A tenant with many
+// keys at an address that hangs fills only its own slots. An exchange that a
+// limit does not let start fails with a [LimitError], which does not count as a
+// failure of its key.
 //
 // # Failures
 //

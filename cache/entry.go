@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// maxMargin is how long before its expiry a token is no longer handed out,
-	// so that it does not expire in the hands of the receiver. The margin is at
-	// most a tenth of the token's lifetime.
+	// maxMargin is the time before its expiry from which a token is no longer
+	// returned, so that it does not expire while the receiver uses it. The
+	// margin is at most a tenth of the token's lifetime.
 	maxMargin = 30 * time.Second
 	// softShare and softJitter set, in percent of the remaining lifetime, when
 	// a token is renewed ahead of time.

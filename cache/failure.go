@@ -16,8 +16,8 @@ var ErrClosed = errors.New("the token cache is closed")
 // errExited is the result of a Mint that ends its goroutine.
 var errExited = errors.New("the provider ended the goroutine of the exchange; this is a bug in the provider")
 
-// BackoffError is the error of a key that is held back after it failed. Its
-// text is that of the failure and does not change from one request to the next.
+// BackoffError is the error of a key that is held back after it failed. It has
+// the text of the failure, which does not change from one request to the next.
 type BackoffError struct {
 	// Err is the failure.
 	Err  error
@@ -192,8 +192,9 @@ func holdBack(err error, until, now instant) *BackoffError {
 	return &BackoffError{Err: err, wait: until.sub(now)}
 }
 
-// heldBack returns the error of a key that its own failure holds back, or that
-// of its group if it has no token. The caller holds the lock, here and below.
+// heldBack returns the error of a key that its own failure holds back. Without
+// a token, the failure of its group holds it back too. The caller holds the
+// lock, here and below.
 func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffError {
 	own, _ := c.failures.Get(req.Key)
 	if held := holdBack(own.err, own.until, now); held != nil || hasToken {

@@ -35,7 +35,7 @@ const (
 // tenantAt is a tenant at one provider.
 type tenantAt struct{ tenant, provider string }
 
-// slots are those of one tenant at one provider.
+// slots are the slots of one tenant at one provider.
 type slots struct {
 	taken quota.Slots
 	last  atomic.Int64 // when a slot was last taken, in Unix nanoseconds; zero if none was
@@ -83,7 +83,7 @@ func newLimits() *limits {
 
 // enter waits until an exchange may start, at most turnWait for the rate. It
 // calls block before it waits for a slot. The caller calls leave when the
-// exchange has ended. The error is a *LimitError, or that of ctx.
+// exchange has ended. err is a *LimitError or the error of ctx.
 func (l *limits) enter(ctx context.Context, t tenantAt, turnWait time.Duration,
 	block func()) (leave func(), err error) {
 	// Without this first check, a provider that hangs would use up the rate

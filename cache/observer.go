@@ -11,8 +11,8 @@ type Observer interface {
 	// Attach is called once by each cache that has this observer. stats returns
 	// the cache's gauges at any time, and does not keep the cache in memory.
 	Attach(stats func() Stats)
-	// Request is called for every request: hit if the token was in the cache,
-	// ok if there is no error.
+	// Request is called for every request. hit reports that the token was in
+	// the cache, ok that the request succeeded.
 	Request(object InvolvedObject, hit, ok bool)
 	// Mint is called after every exchange, also after one that could not start.
 	// The result is one of Results.
@@ -32,8 +32,8 @@ func (noObserver) Mint(string, string, time.Duration) {}
 func (noObserver) Refresh(string)                     {}
 func (noObserver) Evicted()                           {}
 
-// The results of exchanges that an [Observer] can see. Those of the first group
-// come from [Request.Classify].
+// The results of exchanges that an [Observer] can see. The results of the first
+// group come from [Request.Classify].
 const (
 	ResultMisconfigured = "misconfigured"
 	ResultDenied        = "denied"
@@ -73,8 +73,8 @@ type Stats struct {
 	Failing map[Failing]int
 }
 
-// Failing is what an exchange failed at: the provider of the request, and one
-// of [Results].
+// Failing identifies a kind of failed exchange by the provider of the request
+// and one of [Results].
 type Failing struct{ Provider, Result string }
 
 // Stats returns the gauges as they are now.

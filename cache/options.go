@@ -42,8 +42,8 @@ func WithoutMaxDuration() Option {
 // WithRate bounds how many exchanges start, over all tenants and providers:
 // limit a second, and burst at once. The default is 1,000 a second and a burst
 // of 500. Match it to the quotas of the clouds and of the API server. An
-// exchange waits for its turn for as long as it may take, half a minute. With
-// [rate.Inf] there is no bound, and burst has no meaning.
+// exchange waits for its turn for half a minute, as long as it may take.
+// [rate.Inf] removes the bound, and burst then has no meaning.
 func WithRate(limit rate.Limit, burst int) Option {
 	return func(c *TokenCache) {
 		c.limits.starts, c.limits.paced = rate.NewLimiter(limit, burst), rate.NewLimiter(limit, burst)
@@ -60,8 +60,8 @@ func WithMaxExchangesPerTenant(n int) Option { return func(c *TokenCache) { c.li
 // WithPatience bounds how long a caller waits for an exchange that has started,
 // 5 s by default. The caller then gets a [PendingError], or its old token if
 // that is still valid. The exchange goes on, and its result is cached. A wait
-// for the turn of the rate does not count. Exchanges wait for each other
-// without this bound, and so do callers with [Request.Patient].
+// for the turn of the rate does not count. Exchanges that wait for each other
+// and callers with [Request.Patient] have no such bound.
 func WithPatience(d time.Duration) Option { return func(c *TokenCache) { c.limits.patience = d } }
 
 // WithObserver sets the observer of the cache, such as metrics.Metrics.

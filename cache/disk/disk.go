@@ -125,8 +125,8 @@ func cause(err error) error {
 }
 
 // GetOrMint returns the entry of the key and mints it if there is no fresh one.
-// The key stands for everything that shapes the credential. The error is that
-// of mint, the context's, or one of the files.
+// The key stands for everything that shapes the credential. It returns the
+// error of mint, of the context or of a file.
 //
 // While another process mints, a valid entry is served. Without one, the caller
 // waits for a third of the time of ctx and twenty seconds at most, and then
