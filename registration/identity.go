@@ -51,10 +51,11 @@ func GetClusterRole(ctx context.Context, c client.Reader, cluster string) (*rbac
 	return role, nil
 }
 
-// CheckClusterName refuses a name that is no DNS label, because the cluster's
-// group and namespace derive from it. It also refuses names that would give the
-// agent another object's group, namespace or ClusterRole. Groups of add-ons,
-// for example, begin like the group of a cluster "addon" or "cluster".
+// CheckClusterName refuses a name that is not a DNS label, because the
+// cluster's group and namespace derive from it. It also refuses names that
+// would give the agent another object's group, namespace or ClusterRole. Groups
+// of add-ons, for example, begin like the group of a cluster "addon" or
+// "cluster".
 func CheckClusterName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("the cluster name %.100q is not a DNS label: use at most 63 lower-case letters, digits and hyphens",
@@ -70,11 +71,11 @@ func CheckClusterName(name string) error {
 	return nil
 }
 
-// CheckAgentName refuses a name that is no DNS label, because the agent's user
-// name contains it.
+// CheckAgentName refuses a name that is not a DNS label, because the agent's
+// user name contains it.
 func CheckAgentName(name string) error { return checkLabel("agent", name) }
 
-// CheckAddOnName refuses a name that is no DNS label, because a user name,
+// CheckAddOnName refuses a name that is not a DNS label, because a user name,
 // groups and a ServiceAccount contain it.
 func CheckAddOnName(name string) error { return checkLabel("add-on", name) }
 

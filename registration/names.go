@@ -15,9 +15,9 @@ const (
 )
 
 // AddOnServiceAccounts returns the names that the ServiceAccount of an add-on's
-// tokens may have on the hub. The first one is the name of the specification,
-// the second one that of Open Cluster Management. A cluster c1 has no second
-// name for an add-on c1-x, because the first name of the add-on x is the same.
+// tokens may have on the hub. The first name comes from the specification, the
+// second from Open Cluster Management. A cluster c1 has no second name for an
+// add-on c1-x, because the first name of the add-on x is the same.
 func AddOnServiceAccounts(cluster, addOn string) []string {
 	names := []string{cluster + "-" + addOn + "-agent", addOn + "-agent"}
 	if strings.HasPrefix(addOn, cluster+"-") {

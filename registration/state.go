@@ -69,11 +69,11 @@ type State struct {
 	// claim that the hub grants upon acceptance. It is the zero Claim if the
 	// hub refuses the claim, or has not read it since it changed.
 	Claim Claim
-	// Reason and Message are those of the condition HubAcceptedManagedCluster,
-	// empty without one. The hub writes them, and quotes the cluster.
+	// Reason and Message come from the condition HubAcceptedManagedCluster, and
+	// are empty without one. The hub writes them, and quotes the cluster.
 	Reason, Message string
-	// Since is the time of that condition, and that of the ManagedCluster
-	// without one.
+	// Since is the time of that condition. Without one, it is the creation time
+	// of the ManagedCluster.
 	Since time.Time
 	// Failure quotes the error that the hub met last and retries, empty if
 	// there is none. An accepted agent can write the condition HubReconciled
@@ -92,11 +92,11 @@ func (s State) HasAccess() bool { return s.Stage == StageAccepted && s.Accepts }
 // claims where agents cannot write. It is nil or empty if there is none, and
 // nil if the caller needs no Claim.
 //
-// Only a hub passes a claim, which is what its drivers read from the cluster.
-// With the zero Claim StateOf reads the record of the hub. That record counts
-// for the annotations and the spec that the hub has read, and for no later
-// ones. Who accepts the cluster at the resourceVersion that was passed here
-// thus accepts exactly [State.Claim].
+// Only a hub passes a claim, which its drivers read from the cluster. With the
+// zero Claim StateOf reads the record of the hub. That record counts for the
+// annotations and the spec that the hub has read, and for no later ones. An
+// accept at the resourceVersion that was passed here thus covers exactly
+// [State.Claim].
 func StateOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claim Claim) State {
 	find := func(kind string) (c metav1.Condition) {
 		if found := meta.FindStatusCondition(cluster.Status.Conditions, kind); found != nil {
@@ -137,7 +137,7 @@ func StateOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claim Claim)
 }
 
 // RecordedClaim returns the claim that the hub recorded before it granted the
-// cluster of a ClusterRole its access. ok is false if there is no grant.
+// cluster of a ClusterRole its access. ok is false without a grant.
 func RecordedClaim(role *rbacv1.ClusterRole) (claim Claim, ok bool) {
 	if role == nil {
 		return Claim{}, false
