@@ -32,11 +32,11 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// SetupWithManager adds the add-ons to a manager of the managed cluster. As
-// many add-ons are registered at a time as there are workers, so that a driver
-// that hangs for one does not delay the others. It watches metadata alone: that
-// of the cluster's add-ons on the hub, and that of their Secrets in each
-// namespace which they use.
+// SetupWithManager adds the add-ons to a manager of the managed cluster. The
+// workers bound how many add-ons are registered at a time, so a driver that
+// hangs for one add-on does not delay the others. It watches only metadata: of
+// the cluster's add-ons on the hub, and of their Secrets in each namespace that
+// they use.
 func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("%d workers: add-ons need at least one", workers)

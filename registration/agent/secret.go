@@ -160,7 +160,7 @@ func (s *credentialSecret) config(ctx context.Context, hub *kubeconfig.Hub,
 		return nil, err
 	}
 	config := hub.Config(user)
-	_, err = rest.TLSConfigFor(config) // refuses a key that is not that of the certificate
+	_, err = rest.TLSConfigFor(config) // refuses a key of another certificate
 	return config, err
 }
 

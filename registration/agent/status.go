@@ -121,8 +121,8 @@ func look(due, now time.Time) time.Time {
 	return due
 }
 
-// eventKey is what an Event is about. The add-on is "" for the cluster's own
-// registration.
+// eventKey identifies the subject of an Event. The add-on is "" for the
+// cluster's own registration.
 type eventKey struct{ addOn, reason string }
 
 // repeatWarning is when a failure that lasts is recorded again. API servers
