@@ -28,7 +28,7 @@ type accessEntries struct{ eks EKS }
 // with "system:".
 func (g *grant) entryGroups() []string { return []string{"open-cluster-management:" + g.cluster} }
 
-// entryUser is what EKS itself chooses.
+// entryUser returns the user name that EKS itself chooses.
 func (g *grant) entryUser() string {
 	return "arn:" + g.hub.Partition + ":sts::" + g.hub.Account + ":assumed-role/" + g.roleName + "/{{SessionName}}"
 }
@@ -78,7 +78,7 @@ func (a accessEntries) unbind(ctx context.Context, g *grant) error {
 	return a.remove(ctx, g)
 }
 
-// find returns nil if there is no entry.
+// find returns nil if the entry does not exist.
 func (a accessEntries) find(ctx context.Context, g *grant) (*ekstypes.AccessEntry, error) {
 	out, err := a.eks.DescribeAccessEntry(ctx,
 		&eks.DescribeAccessEntryInput{ClusterName: &g.hub.Name, PrincipalArn: &g.roleARN})

@@ -14,8 +14,8 @@ const (
 	OCMSuffixAnnotation = "agent.open-cluster-management.io/managed-cluster-iam-role-suffix"
 )
 
-// Claim returns the ARN in the cluster's annotations. The checks that need the
-// hub are those of [HubDriver].
+// Claim returns the ARN in the cluster's annotations. [HubDriver] makes the
+// checks that need the hub.
 func Claim(cluster *ocm.ManagedCluster) (string, bool, error) {
 	proposed, ok1 := cluster.Annotations[ARNAnnotation]
 	released, ok2 := cluster.Annotations[OCMARNAnnotation]

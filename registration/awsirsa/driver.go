@@ -216,6 +216,5 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// WrappedRoundTripper is what client-go looks for to find the transport
-// underneath.
+// WrappedRoundTripper lets client-go find the transport underneath.
 func (t *hubTransport) WrappedRoundTripper() http.RoundTripper { return t.next }

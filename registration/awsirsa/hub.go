@@ -97,7 +97,7 @@ type binder interface {
 	unbind(ctx context.Context, g *grant) error
 }
 
-// grant is what one cluster gets.
+// grant holds the access that one cluster gets.
 type grant struct {
 	cluster      string
 	hub, managed ClusterARN

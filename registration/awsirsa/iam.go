@@ -236,7 +236,7 @@ func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err
 	return false, nil
 }
 
-// getRole returns nil if there is no role.
+// getRole returns nil if the role does not exist.
 func (h *HubDriver) getRole(ctx context.Context, g *grant) (*iamtypes.Role, error) {
 	out, err := h.options.IAM.GetRole(ctx, &iam.GetRoleInput{RoleName: &g.roleName})
 	switch {
