@@ -73,8 +73,7 @@ func isOpenAddOn(csr *certificatesv1.CertificateSigningRequest) bool {
 	return isAddOns(csr) && isUndecided(csr)
 }
 
-// isAddOns reports whether the labels of a request are those of an add-on's
-// request.
+// isAddOns reports whether the labels mark a request of an add-on.
 func isAddOns(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] != ""
 }

@@ -215,10 +215,11 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 		}))
 }
 
-// sort reconciles a renewal, and leaves another request to the one worker for
-// these: bootstrap users make as many as they like. So do agents, so further
-// renewals of a cluster go there too. It goes by the user that the API server
-// states. No predicate sees that: the cache holds the metadata of requests.
+// sort reconciles a renewal and leaves every other request to a single worker,
+// because bootstrap users can make any number of them. Agents can too, so
+// further renewals of a cluster also go to that worker. sort decides by the
+// user that the API server states. A predicate cannot: the cache holds only the
+// metadata of requests.
 func (h *HubDriver) sort(
 	ctx context.Context, req reconcile.Request, others chan<- event.GenericEvent,
 ) (reconcile.Result, error) {

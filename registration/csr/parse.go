@@ -52,8 +52,8 @@ func (i Identity) User() string { return registration.AgentUser(i.Cluster, i.Age
 type Request struct {
 	// Identity is the agent that the certificate will name.
 	Identity
-	// Object is what [Parse] read. Object.Spec.Username is the requester, which
-	// the API server states.
+	// Object is the request that [Parse] read. The API server states the
+	// requester in Object.Spec.Username.
 	Object *certificatesv1.CertificateSigningRequest
 }
 

@@ -83,14 +83,13 @@ func eachRequest(ctx context.Context, c client.Reader,
 	}
 }
 
-// isOpen reports whether a request is that of a cluster's agent for itself and
-// has not been decided.
+// isOpen reports whether a cluster's agent made the request for itself and the
+// request has not been decided.
 func isOpen(csr *certificatesv1.CertificateSigningRequest) bool {
 	return isAgents(csr) && isUndecided(csr)
 }
 
-// isAgents reports whether the labels of a request are those of an agent's
-// request for itself.
+// isAgents reports whether the labels mark a request of an agent for itself.
 func isAgents(csr client.Object) bool {
 	return csr.GetLabels()[ocm.ClusterNameLabel] != "" && csr.GetLabels()[addon.NameLabel] == ""
 }

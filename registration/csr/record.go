@@ -95,8 +95,8 @@ func (r *Request) replaceAgent(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	// A denied cluster's role has no auth type, that of a pending one no agent
-	// either.
+	// A denied cluster's role has no auth type. A pending cluster's role has no
+	// agent either.
 	granted, ok := registration.RecordedClaim(role)
 	recorded := RecordIn(role, r.Cluster)
 	switch {
