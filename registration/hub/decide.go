@@ -221,8 +221,7 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 	if exists {
 		h.setState(cluster.Name, stateOf(cluster).Stage)
 	}
-	// else it was never granted anything, and its name may be that of something
-	// else
+	// else it was never granted anything, and another object may have its name
 	if registration.CheckClusterName(cluster.Name) == nil {
 		if err := h.unbind(ctx, cluster.Name); err != nil {
 			return 0, err

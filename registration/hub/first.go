@@ -91,8 +91,8 @@ func (h *Hub) settledRole(cluster string, role *rbacv1.ClusterRole) (registratio
 	return granted, ok
 }
 
-// listClusters returns those of the clusters whose ManagedCluster needs no
-// change either.
+// listClusters returns the clusters whose ManagedCluster needs no change
+// either.
 func (h *Hub) listClusters(ctx context.Context, roles map[string]settled) (map[string]settled, error) {
 	found := map[string]settled{}
 	return found, pages(clustersPage, func(options *client.ListOptions) (next string, err error) {

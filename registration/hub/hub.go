@@ -73,7 +73,8 @@ type Hub struct {
 // cluster uses it.
 type memory struct {
 	state string
-	// available is that of a cluster that has joined.
+	// available is the status ManagedClusterConditionAvailable of a joined
+	// cluster.
 	available string
 	grant     registration.Claim // that the driver verified last
 	nextAt    time.Time          // when to ask the driver again
@@ -131,8 +132,8 @@ const (
 	callTimeout = time.Minute
 )
 
-// Reasons of the condition HubAcceptedManagedCluster, in addition to those of
-// package ocm.
+// Reasons of the condition HubAcceptedManagedCluster, in addition to the
+// reasons in package ocm.
 const (
 	reasonInvalidName        = "InvalidName"
 	reasonInvalidClaim       = "InvalidClaim"

@@ -313,7 +313,7 @@ func sameBinding(a, b client.Object) bool {
 	return *roleA == *roleB && slices.Equal(*subjectsA, *subjectsB)
 }
 
-// partsOf returns what a binding gives to whom.
+// partsOf returns the role and the subjects of a binding.
 func partsOf(binding client.Object) (*rbacv1.RoleRef, *[]rbacv1.Subject) {
 	switch b := binding.(type) {
 	case *rbacv1.ClusterRoleBinding:

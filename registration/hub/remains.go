@@ -26,7 +26,8 @@ const (
 	maxRemains      = 5 // that the condition names of each kind
 )
 
-// remainingKinds are what a later cluster of the same name would inherit.
+// remainingKinds lists the kinds that a later cluster of the same name would
+// inherit.
 func remainingKinds() []schema.GroupKind {
 	return []schema.GroupKind{{Group: "addon.open-cluster-management.io", Kind: "ManagedClusterAddOn"},
 		{Group: "work.open-cluster-management.io", Kind: "ManifestWork"}}
