@@ -120,9 +120,9 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 }
 
 // accountOf returns the ServiceAccount that the hub states in its condition,
-// else the one that was declared, else that of the specification. A hub of Open
-// Cluster Management gives another name than ours. Every other name belongs to
-// another ServiceAccount.
+// else the declared one, else the specification's. A hub of Open Cluster
+// Management gives another name than ours. Every other name belongs to another
+// ServiceAccount.
 func accountOf(in registration.Input) client.ObjectKey {
 	names := registration.AddOnServiceAccounts(in.Cluster, in.Addon)
 	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: in.Cluster, Name: name} }

@@ -32,8 +32,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// Reasons of the condition TokenInfrastructureReady, in addition to those of
-// package ocm. All have the status False.
+// Reasons of the condition TokenInfrastructureReady, in addition to the reasons
+// in package ocm. All have the status False.
 const (
 	reasonInvalidName    = "InvalidName"
 	reasonSeveralItems   = "SeveralKubeClientItems"
@@ -48,7 +48,7 @@ const refusedRetry = 10 * time.Second
 // HubOptions configures a Hub.
 type HubOptions struct {
 	// Client reads and writes the hub. Its reads may come from a cache, such as
-	// that of hub.CacheOptions, and its scheme needs ocm.AddToScheme and
+	// one with hub.CacheOptions. Its scheme needs ocm.AddToScheme and
 	// addon.AddToScheme. Required.
 	Client client.Client
 	// Reader reads add-ons, and what the hub changes, past the cache of Client.

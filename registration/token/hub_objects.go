@@ -216,10 +216,10 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 }
 
 // mayGrant reports whether the cluster may have the tokens of a ServiceAccount
-// that is the hub's to delete. Controllers of an add-on make ServiceAccounts
-// with the add-on as owner too. So it takes both labels and an owner, or Role
-// and binding that give the cluster these tokens already, as those of isOurs
-// do: then the cluster gains no right.
+// that the hub may delete. An add-on's controllers also make ServiceAccounts
+// owned by the add-on, so an owner alone is not enough. It requires both labels
+// and an owner, or a Role and binding that already give the cluster these
+// tokens, as those that isOurs accepts do. The cluster then gains no right.
 func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1.ServiceAccount) (bool, error) {
 	_, left := leftOf(account)
 	if left || account.Labels[addon.NameLabel] == addOn.GetName() &&
@@ -241,9 +241,10 @@ func (h *Hub) isComplete(addOn, have, want client.Object) bool {
 	return h.label(addOn, labelled) == nil && same(have, want) && equality.Semantic.DeepEqual(have, labelled)
 }
 
-// repair replaces an object that differs: no update can change the role of a
-// binding. It patches a ServiceAccount, since another one would end the tokens.
-// Those of a deleted add-on of the same name have to end.
+// repair replaces an object that differs, because an update cannot change the
+// role of a binding. It patches a ServiceAccount, because a new one would
+// invalidate the tokens. A deleted add-on's ServiceAccount of the same name is
+// replaced, so that its tokens become invalid.
 func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
 	_, isAccount := have.(*corev1.ServiceAccount)
 	switch isFormer := len(have.GetOwnerReferences()) > 0 && !owns(addOn, have); {
