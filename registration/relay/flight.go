@@ -63,7 +63,7 @@ func (s *slot) release() {
 	}
 }
 
-// busy refuses a request for which there is no slot. The answer has no body,
+// busy refuses a request while all slots are taken. The answer has no body,
 // since HTTP/2 lets a client delay a body.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
@@ -92,7 +92,7 @@ func (t *timedWriter) Write(b []byte) (int, error) {
 	return t.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError serves http.ResponseController.
 func (t *timedWriter) FlushError() error {
 	t.start()
 	defer t.stop()

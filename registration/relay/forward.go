@@ -141,7 +141,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fail answers when there is no answer of the hub to hand on.
+// fail answers a request that the hub did not answer.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
 	if errors.Is(err, quota.ErrExceeded) {
 		busy(w)
