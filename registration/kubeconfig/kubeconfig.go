@@ -20,16 +20,15 @@ import (
 // Timeout bounds each request to the hub.
 const Timeout = 30 * time.Second
 
-// Names within the kubeconfigs that the agent writes. They are those of Open
-// Cluster Management's agent, which asks for a new certificate where it finds
-// others.
+// Names within the kubeconfigs that the agent writes. Open Cluster Management's
+// agent uses the same names, and asks for a new certificate if it finds others.
 const (
 	kubeconfigContext   = "default-context"
 	kubeconfigUser      = "default-auth"
 	kubeconfigNamespace = "configuration"
 )
 
-// Hub is what the bootstrap kubeconfig says of the hub.
+// Hub describes the hub as the bootstrap kubeconfig does.
 type Hub struct {
 	Name    string // of the cluster within the bootstrap kubeconfig
 	Cluster clientcmdv1.Cluster
@@ -163,9 +162,9 @@ func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.Aut
 }
 
 // Compose returns the kubeconfig of the agent: the hub's address and CA with
-// the driver's user entry. It is byte by byte that of Open Cluster Management's
-// agent, unless the bootstrap kubeconfig sets tls-server-name, which that agent
-// drops.
+// the driver's user entry. It equals the kubeconfig of Open Cluster
+// Management's agent byte by byte, unless the bootstrap kubeconfig sets
+// tls-server-name, which that agent drops.
 func (h *Hub) Compose(user clientcmdv1.AuthInfo) ([]byte, error) {
 	return yaml.Marshal(clientcmdv1.Config{APIVersion: "v1", Kind: "Config",
 		Clusters:  []clientcmdv1.NamedCluster{{Name: h.Name, Cluster: h.Cluster}},

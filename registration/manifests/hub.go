@@ -40,9 +40,9 @@ type HubOptions struct {
 	// runs wid hub cleanup every hour. Empty means no CronJob.
 	CleanupImage string
 	// Server is the https URL under which clusters reach the hub, for the lines
-	// that wid hub token prints. Empty means that of its kubeconfig. The
-	// Deployment has it as the annotation of that name, which no bootstrap user
-	// and no agent can write.
+	// that wid hub token prints. Empty means the URL in its kubeconfig. An
+	// annotation of the Deployment holds it, which bootstrap users and agents
+	// cannot write.
 	Server string
 	// Replicas is the number of replicas. Nil means 2.
 	Replicas *int32

@@ -80,7 +80,7 @@ func withRole(manifests, account, trusted, roleARN string) string {
 		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
 }
 
-// checkAuthTypes refuses unknown auth types, for which there are no manifests.
+// checkAuthTypes refuses unknown auth types, which have no manifests.
 func checkAuthTypes(of string, given []string, known ...string) error {
 	for _, authType := range given {
 		if !slices.Contains(known, authType) {

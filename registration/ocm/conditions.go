@@ -15,8 +15,8 @@ const (
 	ConditionCertificateRotated = "ClusterCertificateRotated"
 	// ConditionClockSynced is written by the hub of Open Cluster Management.
 	ConditionClockSynced = "ManagedClusterConditionClockSynced"
-	// ConditionDeleting says what keeps a deleted cluster. It is one of Open
-	// Cluster Management, and so is its reason.
+	// ConditionDeleting names the objects that keep a deleted cluster.
+	// Condition and reason come from Open Cluster Management.
 	ConditionDeleting = "Deleting"
 	// ConditionReconciled is False while a reconcile of the hub fails, and
 	// quotes the error. The hub removes it afterwards.
@@ -44,8 +44,8 @@ const (
 	// ConditionRegistrationAccepted is False while the agent refuses an item of
 	// an add-on, and True once the cause is gone.
 	ConditionRegistrationAccepted = "RegistrationAccepted"
-	// ConditionAddOnTokenRefreshed reports the token of an add-on, under the
-	// name of the specification and under that of Open Cluster Management.
+	// ConditionAddOnTokenRefreshed reports the token of an add-on. It has one
+	// name in the specification and another in Open Cluster Management.
 	ConditionAddOnTokenRefreshed = "AddonTokenRefreshed"
 	ConditionTokenRefreshed      = "TokenRefreshed"
 )

@@ -29,8 +29,8 @@ const ServerAnnotation = "registration.open-cluster-management.io/hub-apiserver"
 const ManagedClustersGroup = "system:open-cluster-management:managed-clusters"
 
 const (
-	// BootstrapRole is the ClusterRole of bootstrap users on the hub. That of
-	// Open Cluster Management has another name, and stays as it is.
+	// BootstrapRole is the ClusterRole of bootstrap users on the hub. Open
+	// Cluster Management's ClusterRole has another name and stays unchanged.
 	BootstrapRole = "open-cluster-management:hub:bootstrap"
 	// BootstrapUser is the user name of the ServiceAccount that
 	// manifests.BootstrapRBAC binds.
