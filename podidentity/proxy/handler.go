@@ -30,7 +30,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // page in a browser, a server-side request forgery through the application, and
 // a neighbour of the pod can make such requests.
 func (p *Proxy) refuse(r *http.Request) *failure {
-	authorization := strings.Join(r.Header["Authorization"], "\n") // two values are no secret
+	authorization := strings.Join(r.Header["Authorization"], "\n") // two values never match
 	switch {
 	case !fromOwnPod(r):
 		return &failure{status: http.StatusForbidden, Code: "Forbidden",

@@ -66,8 +66,7 @@ type Proxy struct {
 	state     atomic.Pointer[state]
 }
 
-// state is immutable. The failure is the answer while there are no valid
-// credentials.
+// state is immutable. Without valid credentials, the failure is the answer.
 type state struct {
 	credentials *credentials
 	failure     *failure

@@ -21,7 +21,7 @@ type pod struct {
 	uid                             types.UID
 }
 
-// maxToken bounds a token in bytes. Those of API servers have one or two
+// maxToken bounds a token in bytes. Tokens of API servers have one or two
 // thousand.
 const maxToken = 16 << 10
 

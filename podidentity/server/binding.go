@@ -43,10 +43,10 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 }
 
-// bindings returns all bindings of a ServiceAccount, sorted by name. One that
-// is being deleted counts as gone. Callers only read them: they are those of
-// the informer, since a tenant may write many and each change looks at all of
-// them.
+// bindings returns all bindings of a ServiceAccount, sorted by name. A binding
+// that is being deleted counts as gone. The informer owns the bindings, so
+// callers must not change them. They are not copied, because a tenant may write
+// many and each change reads all of them.
 func (s *Server) bindings(ctx context.Context, namespace, serviceAccount string) ([]v1alpha1.IAMBinding, error) {
 	list := &v1alpha1.IAMBindingList{}
 	err := s.options.Client.List(ctx, list, client.InNamespace(namespace),
@@ -71,7 +71,7 @@ func (s *Server) checkAllowed(ctx context.Context, b *v1alpha1.IAMBinding) error
 			v1alpha1.AllowListName, b.Namespace, b.Spec.AWS.RoleARN)}
 }
 
-// allowList returns nil if there is no list.
+// allowList returns nil without an error if the list does not exist.
 func (s *Server) allowList(ctx context.Context) (*v1alpha1.IAMRoleAllowList, error) {
 	list := &v1alpha1.IAMRoleAllowList{}
 	err := s.options.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.AllowListName}, list)

@@ -75,8 +75,7 @@ func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 	return &told
 }
 
-// role describes the session of a pod. The tags of the server replace those of
-// the binding.
+// role describes the session of a pod. The server's tags replace the binding's.
 func (s *Server) role(b *v1alpha1.IAMBinding, p pod) aws.AssumeRole {
 	tags := make(map[string]string, len(b.Spec.AWS.SessionTags)+5)
 	for key, value := range b.Spec.AWS.SessionTags {

@@ -68,8 +68,8 @@ type Options struct {
 	// up to 100 KiB. Default: DefaultMaxConnections.
 	MaxConnections int
 	// Series holds the series of the cache's metrics by IAMBinding, such as
-	// *metrics.Metrics. The server removes those of deleted bindings, because
-	// tenants choose the names. Nil removes nothing.
+	// *metrics.Metrics. The server removes the series of deleted bindings,
+	// because tenants choose the names. Nil removes nothing.
 	Series interface {
 		DeleteEventsForObject(kind, name, namespace, operation string)
 	}
@@ -169,8 +169,8 @@ func (s *Server) serve(ctx context.Context, r *http.Request) (*aws.Token, error)
 	return token, nil
 }
 
-// probeToken is no token, so that a TokenReview of it is answered and grants
-// nothing.
+// probeToken is an invalid token. The API server answers a TokenReview of it,
+// and the answer grants nothing.
 const probeToken = "readiness"
 
 // Ready is a healthz.Checker. It succeeds once the informers have synced and

@@ -48,8 +48,8 @@ func (s *statusWriter) setup(mgr ctrl.Manager) error {
 		Complete(s)
 }
 
-// siblings returns the binding and those of the same ServiceAccount, which may
-// begin or cease to conflict.
+// siblings returns the binding and the other bindings of its ServiceAccount,
+// which may begin or cease to conflict.
 func (s *statusWriter) siblings(ctx context.Context, o client.Object) []reconcile.Request {
 	b, ok := o.(*v1alpha1.IAMBinding)
 	if !ok {

@@ -96,7 +96,8 @@ func (in *injection) sidecar() corev1.Container {
 	}
 }
 
-// DefaultResources are those of the sidecar without [Options.Resources].
+// DefaultResources are the resources of the sidecar without
+// [Options.Resources].
 func DefaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
@@ -166,8 +167,8 @@ func (r resources) given() map[corev1.ResourceName]bool {
 	}
 }
 
-// warnOfQoS warns about a pod that is no longer Guaranteed: the operator gives
-// the sidecar no memory limit.
+// warnOfQoS warns about a pod that loses the QoS class Guaranteed, because the
+// operator gives the sidecar no memory limit.
 func (in *injection) warnOfQoS() {
 	_, limited := in.options.Resources.Limits[corev1.ResourceMemory]
 	if given := in.pod.Spec.Resources.given(); !limited && !given[corev1.ResourceCPU] && !given[corev1.ResourceMemory] &&
@@ -186,8 +187,8 @@ func (p *pod) hasOwn(condition func(container) bool) bool {
 	})
 }
 
-// isGuaranteed reports whether the pod has the QoS class Guaranteed by its
-// containers, without those of the webhook.
+// isGuaranteed reports whether the pod has the QoS class Guaranteed by its own
+// containers, without the webhook's.
 func (p *pod) isGuaranteed() bool {
 	return !p.hasOwn(func(c container) bool { return !c.Resources.isGuaranteed() })
 }

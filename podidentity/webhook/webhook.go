@@ -52,8 +52,8 @@ type Options struct {
 	CA func() []byte
 	// Audience is the audience of the pods' tokens, the same as the server's.
 	Audience string
-	// Resources are those of the sidecar, and of the init container of
-	// AnnotationRedirect. Default: DefaultResources.
+	// Resources apply to the sidecar and to the init container of
+	// AnnotationRedirect. The default is DefaultResources.
 	Resources corev1.ResourceRequirements
 	// CPULimit is the CPU limit of these containers in a pod whose own
 	// containers all have one, unless Resources has one. Default:
@@ -98,9 +98,9 @@ type handler struct {
 // New checks the options and returns the handler. It answers AdmissionReviews
 // of v1, and is safe for concurrent use.
 //
-// All bodies together take 16 MiB at most, and those of one connection 4 MiB.
-// Serve HTTP/1.1 only, so that each request of the API server has a connection
-// of its own.
+// All bodies together take at most 16 MiB, the bodies of one connection at most
+// 4 MiB. Serve HTTP/1.1 only, so that each request of the API server has a
+// connection of its own.
 func New(o Options) (http.Handler, error) {
 	if o.Bindings == nil || o.Live == nil || o.CA == nil || o.Image == "" || o.Audience == "" {
 		return nil, errors.New("webhook: Bindings, Live, Image, CA and Audience are required")

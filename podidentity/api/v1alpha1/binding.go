@@ -141,8 +141,8 @@ type IAMBindingStatus struct {
 // Conditions of an [IAMBinding].
 const (
 	// ConditionAccepted reports whether pods are served: the IAMRoleAllowList
-	// allows the role, and there is no conflict. Reasons: Accepted; Conflict or
-	// RoleNotAllowed, which are also codes of the server's answers.
+	// allows the role, and no other binding conflicts. Reasons: Accepted;
+	// Conflict or RoleNotAllowed, which are also codes of the server's answers.
 	ConditionAccepted = "Accepted"
 	// ConditionConflict reports whether another binding names the same
 	// ServiceAccount. Reasons: Conflict; NoConflict.
