@@ -171,7 +171,7 @@ func (k *kubeconfig) cluster() (cluster, error) {
 	return cluster{}, fmt.Errorf(missing+"set it to one that is, such as %.100q", k.CurrentContext, k.Contexts[0].Name)
 }
 
-// named returns nil if there is no such cluster.
+// named returns nil for an unknown cluster.
 func (k *kubeconfig) named(name string) *cluster {
 	for i := range k.Clusters {
 		if k.Clusters[i].Name == name {

@@ -29,7 +29,7 @@ var ErrSignature = errors.New("the signature does not fit the token and the cont
 // failure is [ErrSignature]. The zero [Token] verifies nothing.
 func Verify(kubeconfig []byte, jws string, t Token) error {
 	if t.IsZero() {
-		return ErrSignature // an empty key is no secret
+		return ErrSignature // an empty key is not secret
 	}
 	header := headerOf(t)
 	encoded, ok := strings.CutPrefix(jws, header+".")

@@ -20,7 +20,7 @@ const (
 
 // Token is a bootstrap token, "<id>.<secret>" with 6 and 16 lower-case letters
 // and digits. The ID is public, the secret is not. A Token prints only its ID
-// under every verb. The zero value is no token.
+// under every verb. The zero value means that no token is set.
 type Token struct {
 	id     string
 	secret redact.Secret
@@ -78,7 +78,7 @@ func (t Token) Reveal() string {
 	return t.id + "." + t.secret.Reveal()
 }
 
-// IsZero reports whether this is no token at all.
+// IsZero reports whether no token is set.
 func (t Token) IsZero() bool { return t.id == "" }
 
 // Equal compares in constant time.
