@@ -26,7 +26,7 @@ const (
 )
 
 // errNoKeySet is the error of content without the form of a key set. Other
-// errors are those of a key in it.
+// errors concern a key in the set.
 var errNoKeySet = errors.New("no JSON Web Key Set")
 
 // publicKey is a key in its published form: use "sig", an ID, and the algorithm

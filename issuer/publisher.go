@@ -110,7 +110,7 @@ func ValidateURL(issuer string) error {
 }
 
 // Start publishes every minute until ctx ends. It implements manager.Runnable.
-// The error is that of wrong fields. Others are logged.
+// It returns an error only for invalid fields and logs all others.
 func (p *Publisher) Start(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
@@ -124,8 +124,8 @@ func (p *Publisher) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (p *Publisher) NeedLeaderElection() bool { return false }
 
-// Publish looks at the API server once and publishes what has changed. Its
-// errors are [*provider.Error], or those of the [Store].
+// Publish looks at the API server once and publishes what has changed. It fails
+// with a [*provider.Error] or an error of the [Store].
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	var warnings []string
 	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {

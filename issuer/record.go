@@ -88,7 +88,7 @@ func (r record) index(id string) int {
 	return slices.IndexFunc(r.Keys, func(e entry) bool { return e.Key.KeyID == id })
 }
 
-// adopt adds published keys that the record does not know, such as those of
+// adopt adds published keys that the record does not know, such as keys of
 // another tool.
 func (r record) adopt(published keySet) record {
 	r.Keys = slices.Clone(r.Keys)
@@ -105,8 +105,9 @@ func (r record) lifetime() time.Duration {
 	return cmp.Or(time.Duration(r.Lifetime)*time.Second, defaultLifetime)
 }
 
-// look returns the record after a look at the API server. A lifetime of zero is
-// that of the record. While a key leaves, the longest counts.
+// look returns the record after a look at the API server. Zero as lifetime
+// keeps the record's. While a key is being removed, the longest lifetime
+// counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
 	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && len(r.leaving()) == 0 {
 		r.Lifetime = seconds

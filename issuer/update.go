@@ -33,9 +33,9 @@ type file struct {
 	version string
 }
 
-// paths are those of the files, in the order of reads and writes. The record
-// comes first, so that keys which another publisher removes meanwhile are not
-// adopted again.
+// paths are the paths of the files, in the order of reads and writes. The
+// record comes first, so that keys which another publisher removes meanwhile
+// are not adopted again.
 var paths = []string{RecordFile, KeysFile, DiscoveryFile}
 
 func (p *Publisher) read(ctx context.Context) (map[string]file, error) {

@@ -31,15 +31,15 @@ type Verification struct {
 	// ServiceAccount is the one that Verify requests tokens of. Empty means
 	// default/default.
 	ServiceAccount types.NamespacedName
-	// Issuer is the issuer to verify. Empty means that of the token. A former
-	// issuer during a move differs from it.
+	// Issuer is the issuer to verify. Empty means the token's issuer. During a
+	// move, the former issuer differs from it.
 	Issuer string
-	// Keys are the keys that a cloud was given, such as those of Google's pool
-	// provider. It then reads no documents. KeysIssuer is the issuer that it
-	// was given with them, "" if unknown.
+	// Keys are the keys that a cloud was given, such as the keys of Google's
+	// pool provider. Such a cloud reads no documents. KeysIssuer is the issuer
+	// that the cloud was given with them, "" if unknown.
 	Keys       []byte
 	KeysIssuer string
-	// MaxTokenLifetime is that of the Publisher. Zero means 24 hours.
+	// MaxTokenLifetime equals the Publisher's. Zero means 24 hours.
 	MaxTokenLifetime time.Duration
 	// HTTPClient reads the documents as a cloud does. Nil means a client with
 	// the system's CAs. No redirect is followed. If its Transport is no
@@ -93,7 +93,7 @@ type Check struct {
 	Remedy  string `json:"remedy,omitempty"`
 	Got     string `json:"got,omitempty"`
 	Want    string `json:"want,omitempty"`
-	// StatusCode is that of an answer other than 200.
+	// StatusCode is the status code of an answer, unless it is 200.
 	StatusCode int `json:"statusCode,omitempty"`
 }
 
@@ -102,9 +102,9 @@ type Check struct {
 func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
 
 // Verify asks the API server for a token and its keys, and the issuer for its
-// documents as a cloud does, and compares them. The error is that of a
-// [Verification] that cannot be made; failed checks are in the result. A check
-// whose ground another one took away is missing.
+// documents as a cloud does, and compares them. It returns an error only if the
+// [Verification] cannot be made; the result holds failed checks. It leaves out
+// a check that depends on a failed one.
 func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	x, err := newVerifier(ctx, v)
 	if err != nil {
@@ -297,7 +297,7 @@ func (x *verifier) checkLifetime(ctx context.Context) {
 			Remedy: "Set --service-account-max-token-expiration of the API server, or a longer maximum for this check and for the publisher."})
 }
 
-// Failed returns the checks that failed and are no warnings.
+// Failed returns the checks that failed, without warnings.
 func Failed(checks []Check) []Check {
 	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !c.Failed() || c.Warning })
 }

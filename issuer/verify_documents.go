@@ -224,8 +224,8 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 	x.passed(CheckContentType)
 }
 
-// checkKeys compares the keys that a cloud has with those of the API server,
-// and verifies the token with them. Which says how it got them.
+// checkKeys compares a cloud's keys with the API server's, and verifies the
+// token with them. which describes how the cloud got them.
 func (x *verifier) checkKeys(content []byte, which, remedy string) {
 	set, err := parseKeySet(content)
 	if err != nil {

@@ -124,7 +124,7 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	return err
 }
 
-// send returns an error for every answer that is no success.
+// send returns an error for every unsuccessful answer.
 func (s *Store) send(ctx context.Context, method, path string, content []byte,
 	header http.Header) (transport.Answer, error) {
 	u := s.base

@@ -127,7 +127,7 @@ var refusals = object.Refusals{
 	"RESOURCE_EXHAUSTED": {provider.ErrThrottled, ""},
 }
 
-// refused explains an answer that is no success, by status and code.
+// refused explains an unsuccessful answer, by status and code.
 func refused(operation string, answer transport.Answer, token string) error {
 	var body struct {
 		Error status `json:"error"`

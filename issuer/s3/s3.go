@@ -29,27 +29,28 @@ import (
 
 const self = provider.Name("s3")
 
-// Options holds what [Open] can do without. The environment is that of AWS
-// SDKs: variables, shared configuration files, roles of ServiceAccounts, EKS
-// Pod Identity, roles of machines.
+// Options holds the optional settings of [Open]. The environment means the
+// sources of the AWS SDKs: variables, shared configuration files, roles of
+// ServiceAccounts, EKS Pod Identity, roles of machines.
 type Options struct {
 	// Prefix stands before the names of the files. It is the path of the
 	// issuer's URL.
 	Prefix string
-	// Region is the bucket's region. Empty: that of the environment.
+	// Region is the bucket's region. Empty means the region of the environment.
 	Region string
 	// Endpoint is the https URL of a compatible service. Its paths begin with
-	// the bucket. Plain http is allowed on the loopback interface. Empty: that
-	// of the environment, else S3. The first Write proves by an object of its
-	// own, .workloadid/probe, that the service heeds conditions.
+	// the bucket. Plain http is allowed on the loopback interface. Empty means
+	// the endpoint of the environment, else S3. The first Write checks, with an
+	// object .workloadid/probe of its own, that the service honours conditions.
 	Endpoint string
 	// Owner is the account that owns the bucket. S3 refuses requests for a
 	// bucket of another account. Set it: names of buckets are global, so
 	// another account can create a bucket of this name after it was deleted.
 	Owner string
-	// Credentials sign the requests. Nil: those of the environment.
+	// Credentials sign the requests. Nil means the credentials of the
+	// environment.
 	Credentials aws.CredentialsProvider
-	// HTTPClient sends the requests to the bucket. Nil: that of the SDK.
+	// HTTPClient sends the requests to the bucket. Nil means the SDK's client.
 	HTTPClient *http.Client
 }
 
@@ -203,8 +204,8 @@ func (s *Store) write(ctx context.Context, path string, content []byte, version 
 }
 
 // send explains the errors of a request, by status and code, without secrets
-// and bodies. It keeps failures of other services, such as STS, apart from
-// those of S3. The SDK caches credentials.
+// and bodies. It distinguishes failures of S3 from failures of other services,
+// such as STS. The SDK caches credentials.
 func (s *Store) send(ctx context.Context, verb, key string, request func() error) error {
 	operation := fmt.Sprintf("%s %q", verb, "s3://"+s.bucket+"/"+key)
 	c, err := s.client.Options().Credentials.Retrieve(ctx)
