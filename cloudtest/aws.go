@@ -53,8 +53,8 @@ type Trust struct {
 	// SubjectPatterns are patterns of sub claims in which * stands for any text
 	// (StringLike).
 	SubjectPatterns []string
-	// Audiences are the aud claims that may assume the role. Empty: those of
-	// the OIDC provider.
+	// Audiences are the aud claims that may assume the role. Empty means the
+	// audiences of the OIDC provider.
 	Audiences []string
 	// Principals are ARNs of roles, sessions and users that may assume the role
 	// with AssumeRole. An account's root, arn:aws:iam::<account>:root, stands
@@ -78,7 +78,7 @@ type Identity struct {
 	// Subject is the sub claim of the token that was exchanged; empty for
 	// AssumeRole and for users.
 	Subject string
-	// Tags are the session tags. The next role in a chain inherits those of
+	// Tags are the session tags. The next role in a chain inherits the tags in
 	// TransitiveTagKeys.
 	Tags              map[string]string
 	TransitiveTagKeys []string

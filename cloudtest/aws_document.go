@@ -61,7 +61,7 @@ func (n node) value() any {
 	return members
 }
 
-// modelled translates the codes of the query protocol into those of JSON
+// modelled translates the codes of the query protocol into codes of JSON
 // services.
 func modelled(err *awsError, status int) *awsError {
 	code := map[string]string{

@@ -95,8 +95,8 @@ func (i *outboundIssuer) sign(algorithm string, claims map[string]any) (string, 
 
 func isOutboundHost(host string) bool { return strings.HasSuffix(host, outboundSuffix) }
 
-// serveOutbound serves the documents of an issuer. Their calls are not counted,
-// as those of Issuer.
+// serveOutbound serves the documents of an issuer. As in Issuer, calls for them
+// are not counted.
 func (a *AWS) serveOutbound(w http.ResponseWriter, r *http.Request, host string) {
 	var found *outboundIssuer
 	a.mu.Lock()

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// policy is a trust policy or an identity policy of IAM. NotAction,
-// NotResource, NotPrincipal, policy variables, and other condition operators
-// than those of conditionOperator are not imitated: a policy with them is
+// policy is a trust policy or an identity policy of IAM. It does not imitate
+// NotAction, NotResource, NotPrincipal, policy variables and condition
+// operators that conditionOperator does not know. A policy with them is
 // malformed.
 type policy struct {
 	Version, ID string

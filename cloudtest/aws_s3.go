@@ -239,7 +239,7 @@ func (a *AWS) permitS3(q s3Request, caller accessKey, action string) *awsError {
 
 func s3Denied() *awsError { return refuse(http.StatusForbidden, "AccessDenied", "Access Denied") }
 
-// s3Refusal translates the codes of the query protocol into those of S3.
+// s3Refusal translates the codes of the query protocol into S3's.
 func s3Refusal(err *awsError) *awsError {
 	switch {
 	case strings.Contains(err.message, "valid region"), err.code == "IncompleteSignature":

@@ -168,8 +168,8 @@ func (r signedRequest) sign(sig signature, secret string, scope []string) string
 	return signText(canonical, sig.date, secret, scope[1:])
 }
 
-// payloadHash is that of the body. S3 also accepts requests over TLS that leave
-// it out.
+// payloadHash returns the hash of the body. S3 also accepts requests over TLS
+// that leave it out.
 func (r signedRequest) payloadHash() string {
 	const unsigned = "UNSIGNED-PAYLOAD"
 	if r.service == "s3" && r.TLS != nil && r.Header.Get("X-Amz-Content-Sha256") == unsigned {

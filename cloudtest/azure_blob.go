@@ -17,7 +17,7 @@ import (
 // also the static website of its account, which anonymous requests read at
 // <account>.z1.web.core.windows.net.
 type AzureContainer struct {
-	// Tenant is that of the storage account.
+	// Tenant is the tenant of the storage account.
 	Tenant string
 	// Writers are the client IDs of the identities that may read and write
 	// blobs (Storage Blob Data Contributor).

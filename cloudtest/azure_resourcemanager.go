@@ -119,8 +119,8 @@ type kubeconfigResult struct {
 	Value []byte `json:"value"`
 }
 
-// kubeconfigs are those of a cluster with Microsoft Entra integration: they
-// name a command instead of a credential.
+// kubeconfigs belong to a cluster with Microsoft Entra integration: they name a
+// command instead of a credential.
 func (c AzureCluster) kubeconfigs() []kubeconfigResult {
 	results := []kubeconfigResult{}
 	if c.creating() {

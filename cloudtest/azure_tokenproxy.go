@@ -73,7 +73,7 @@ func (p *AKSTokenProxy) Env() map[string]string {
 	}
 }
 
-// CA returns the CA in PEM, which is not that of the [Cloud].
+// CA returns the proxy's CA in PEM, which differs from the [Cloud]'s.
 func (p *AKSTokenProxy) CA() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,8 +46,8 @@
 //
 // IAM has roles with their tags and inline policies, and the OIDC providers of
 // [AWS.AddOIDCProvider]. Its answers have no pages. Its only quota is the
-// number of tags. Its only delay is that of new roles
-// ([AWS.SetConsistencyDelay]): other changes take effect at once.
+// number of tags. Only new roles take effect with a delay
+// ([AWS.SetConsistencyDelay]); other changes take effect at once.
 //
 // EKS has DescribeCluster, access entries, and [AWS.VerifyEKSToken]. It neither
 // lists access entries nor limits their number. It ignores client tokens, and

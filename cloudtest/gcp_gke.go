@@ -18,8 +18,8 @@ type GKECluster struct {
 	// Legacy leaves controlPlaneEndpointsConfig out, as the API did
 	// before 2024.
 	Legacy bool
-	// CA is the cluster's certificate authority in PEM. Empty: there is no
-	// masterAuth.
+	// CA is the cluster's certificate authority in PEM. Empty leaves masterAuth
+	// out.
 	CA []byte
 	// NodePools are the names of its node pools. Each has about 20 KiB of a
 	// whole answer.

@@ -22,7 +22,7 @@ func providerPermission(method, name string) (action, permission string) {
 }
 
 // administers reports whether a caller may read and change the provider of a
-// name, which may be that of an operation. It needs the lock.
+// name. The name may also name an operation. The caller holds the lock.
 func (g *GCP) administers(caller GCPIdentity, host, name string) bool {
 	name, _, _ = strings.Cut(name, "/operations/")
 	p := g.providers["//"+host+"/"+name]

@@ -23,7 +23,7 @@ func (g *GCP) setReaders(name string, readers []string) {
 }
 
 // SetRegistryHandler sets the handler of authorized requests, such as the
-// registry of go-containerregistry. Without it, there are no images.
+// registry of go-containerregistry. Without it, the registry is empty.
 func (g *GCP) SetRegistryHandler(h http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 // GitHub imitates the creation of installation tokens for GitHub Apps. It
 // verifies the App's JWT (RS256, iss, iat, exp at most ten minutes ahead), and
 // narrows tokens to the repositories and permissions of the request, which the
-// installation needs to have. Statuses and texts are those of GitHub.
+// installation needs to have. Statuses and texts are GitHub's.
 //
-// It has no other API, no Git, no repository_ids, and no limits on rates but
-// that of [GitHub.SetRateLimit]. Its answers describe repositories by their
-// names alone.
+// It has no other API, no Git and no repository_ids. Its only rate limit is
+// [GitHub.SetRateLimit]. Its answers describe repositories by their names
+// alone.
 type GitHub struct {
 	cloud         *Cloud
 	mu            sync.Mutex
@@ -48,7 +48,7 @@ type GitHubInstallation struct {
 	Suspended bool
 }
 
-// GitHubIdentity is what an installation token may do.
+// GitHubIdentity describes the rights of an installation token.
 type GitHubIdentity struct {
 	Installation int64
 	// Repositories have the form <owner>/<name>.
@@ -80,8 +80,8 @@ func (g *GitHub) AddApp(id string, key *rsa.PublicKey) {
 	g.apps[id] = key
 }
 
-// SetInstallation adds or replaces an installation. One without an App is
-// removed, and so are its tokens.
+// SetInstallation adds or replaces an installation. An installation without an
+// App is removed together with its tokens.
 func (g *GitHub) SetInstallation(id int64, installation GitHubInstallation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,7 +121,7 @@ func (g *GitHub) fail(w http.ResponseWriter, status int, message string) {
 }
 
 func (g *GitHub) createToken(w http.ResponseWriter, r *http.Request) {
-	id, _ := strconv.ParseInt(r.PathValue("id"), 10, 64) // there is no installation 0
+	id, _ := strconv.ParseInt(r.PathValue("id"), 10, 64) // 0 never names an installation
 	var asked GitHubInstallation                         // two members have the names of the request
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	malformed := r.ContentLength != 0 && body.Decode(&asked) != nil

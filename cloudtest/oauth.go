@@ -93,7 +93,7 @@ type OAuthIdentity struct {
 	Actor string
 	// ClientID is the client of the request, "" if the request named none.
 	ClientID string
-	// Audience, Resource and Scopes are those of the request.
+	// Audience, Resource and Scopes come from the request.
 	Audience, Resource string
 	Scopes             []string
 	// TokenType is the URN of the kind of token.

@@ -53,8 +53,8 @@ type Federation struct {
 type FederationRule struct {
 	// Issuer, Subject and Audience are claims of the token, compared whole.
 	Issuer, Subject, Audience string
-	// Parameters are those of the request that have to be equal, such as
-	// service_account_id.
+	// Parameters are the parameters of the request that have to be equal, such
+	// as service_account_id.
 	Parameters map[string]string
 }
 
@@ -62,13 +62,13 @@ type FederationRule struct {
 type FederationIdentity struct {
 	// Subject is the claim of the token.
 	Subject string
-	// Parameters are those of the request.
+	// Parameters are the parameters of the request.
 	Parameters map[string]string
 	// Expiration is the expiry of the credential.
 	Expiration time.Time
 }
 
-// federationForm is what a service wants, and how it answers.
+// federationForm describes the request that a service expects, and its answer.
 type federationForm struct {
 	host, method, path string // a path that begins with * is a suffix
 	body               string // form, json, or query with the token in the Authorization header
@@ -80,7 +80,7 @@ type federationForm struct {
 	lifetime           time.Duration
 	once               bool   // a token is good for one exchange
 	seconds            string // the parameter with the lifetime, 300 to 3600
-	known              string // the parameter that has to be that of a rule, or the request is malformed
+	known              string // the parameter that a rule has to hold, or the request is malformed
 	answer             func(token string, seconds int) map[string]any
 	refuse             func(status int, code, message string) map[string]any
 }
@@ -99,7 +99,7 @@ func bareMessage(status int, _, message string) map[string]any {
 	return map[string]any{"code": status, "message": message}
 }
 
-// federationForms are those of the services' documents and SDKs.
+// federationForms follow the services' documents and SDKs.
 func federationForms() map[FederationService]federationForm {
 	exchange := func(tokenType string) map[string]string {
 		return map[string]string{"grant_type": grantTokenExchange, "subject_token_type": tokenType}
