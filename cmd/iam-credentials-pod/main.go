@@ -104,8 +104,8 @@ func runProxy(ctx context.Context, args []string, getenv func(string) string, lo
 	return serve(ctx, p, *listen)
 }
 
-// serve answers before the first fetch, so that the startup probe sees the
-// reason for which there are no credentials.
+// serve answers before the first fetch, so that the startup probe sees why
+// credentials are missing.
 func serve(ctx context.Context, p *proxy.Proxy, address string) error {
 	listeners, err := proxy.Listen(ctx, address)
 	if err != nil {

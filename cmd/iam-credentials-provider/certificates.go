@@ -37,8 +37,8 @@ const (
 	retryAfter  = time.Second
 )
 
-// maxSkew is the difference between this clock and that of the API server up to
-// which the program writes.
+// maxSkew is the largest clock skew to the API server with which the program
+// writes.
 const maxSkew = 5 * time.Minute
 
 type certificateOptions struct {
@@ -73,7 +73,7 @@ func runCertificates(ctx context.Context, kube *rest.Config, o certificateOption
 type rotator struct {
 	client  client.Client
 	options certificateOptions
-	skew    atomic.Int64          // of this clock to that of the API server at its last answer, in nanoseconds
+	skew    atomic.Int64          // of this clock to the API server's at its last answer, in nanoseconds
 	last    atomic.Pointer[error] // of the last rotation
 }
 

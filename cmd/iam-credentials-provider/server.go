@@ -26,7 +26,7 @@ import (
 
 const (
 	name = "iam-credentials-provider"
-	// namespace is that of the manifests.
+	// namespace is the namespace of the manifests.
 	namespace = "iam-system"
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/workloadid/workloadid/podidentity/webhook"
 )
 
-// webhookPath is that of the MutatingWebhookConfiguration.
+// webhookPath is the path in the MutatingWebhookConfiguration.
 const webhookPath = "/pods"
 
 type webhookOptions struct {

@@ -75,8 +75,8 @@ func newAddOnDriver(o options, r prometheus.Registerer) (registration.Driver, er
 	return driver, nil
 }
 
-// newAWS makes a driver that finds its login as AWS SDKs do: on EKS that of the
-// agent's ServiceAccount.
+// newAWS makes a driver that finds its login as AWS SDKs do. On EKS it uses the
+// login of the agent's ServiceAccount.
 func newAWS(o options) (registration.Driver, error) {
 	switch {
 	case o.hubARN == "":

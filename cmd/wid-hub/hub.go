@@ -33,13 +33,14 @@ import (
 
 const (
 	name = "registration-hub"
-	// namespace is that of manifests.HubRBAC. It holds the Lease of the leader.
+	// namespace is the namespace of manifests.HubRBAC. It holds the Lease of
+	// the leader.
 	namespace = "open-cluster-management-hub"
 	// bootstrapUser is the ServiceAccount of manifests.BootstrapRBAC.
 	bootstrapUser = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
-	// workers is how many clusters are reconciled at a time, and how many
-	// add-ons. After a restart they make a few requests for each cluster that
-	// needs a change, so the API server is what limits them.
+	// workers bounds how many clusters, and how many add-ons, are reconciled at
+	// a time. After a restart they make a few requests for each cluster that
+	// needs a change, so the API server limits them.
 	workers = 32
 )
 
@@ -71,7 +72,7 @@ func (o options) has(name string) bool {
 	return slices.ContainsFunc(o.auth, func(a authType) bool { return a.name == name })
 }
 
-// newAWS finds its login as AWS SDKs do: on EKS that of the hub's
+// newAWS finds its login as AWS SDKs do. On EKS it uses the login of the hub's
 // ServiceAccount. A hub that signs client certificates too is not on EKS, and
 // has no access entries.
 func newAWS(ctx context.Context, mgr ctrl.Manager, o options) (registration.HubDriver, error) {

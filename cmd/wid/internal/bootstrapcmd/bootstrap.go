@@ -183,8 +183,8 @@ func newPublish(s *cli.Side) *cobra.Command {
 	})
 }
 
-// Listed is a token in the output of list and create. In that of list, Token is
-// set with --reveal only.
+// Listed is a token in the output of list and create. In the output of list,
+// Token is set with --reveal only.
 type Listed struct {
 	ID          string   `json:"id,omitempty"`
 	Token       string   `json:"token,omitempty"`

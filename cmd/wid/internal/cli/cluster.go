@@ -332,8 +332,8 @@ func (k KubeFile) Kubectl(command string) string {
 	return program + flags + " " + arguments
 }
 
-// KubeconfigMistake leaves out texts that repeat an address, because that of a
-// proxy may hold a password.
+// KubeconfigMistake leaves out texts that repeat an address, because a proxy's
+// address may hold a password.
 func KubeconfigMistake(err error) string {
 	text := err.Error()
 	var parsing *url.Error
@@ -355,8 +355,8 @@ type Clients struct {
 	endRelays []func()
 }
 
-// Watch records the credentials of the config's clients, including those of
-// plugins, and relays what exec plugins say.
+// Watch records the credentials of the config's clients, including credentials
+// of plugins, and relays the output of exec plugins.
 func (c *Clients) Watch(config *rest.Config, stderr io.Writer) error {
 	wrap(config, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		c.note(r.Header.Get("Authorization"))

@@ -196,8 +196,8 @@ func (h *help) flags(group *pflag.FlagSet) {
 	}
 }
 
-// commands lists those of each group with an example, which is the ID of the
-// group. Without groups, each command has one.
+// commands lists the commands of each group with an example, which is the ID of
+// the group. Without groups, each command has an example.
 func (h *help) commands(cmd *cobra.Command) {
 	groups := cmd.Groups()
 	if len(groups) == 0 && cmd.HasAvailableSubCommands() {

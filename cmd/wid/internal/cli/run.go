@@ -254,14 +254,14 @@ func deadlineOf(ctx context.Context) string {
 
 // Discover finds a cluster by token, and says once for each cause what it waits
 // for. It gives up after patience if the cluster signs for other tokens only,
-// and without patience waits on. Its error is that of bootstrap.Discover, which
-// names the likely causes.
+// and without patience waits on. It returns the error of bootstrap.Discover,
+// which names the likely causes.
 func Discover(ctx context.Context, cmd *cobra.Command, servers []string, token bootstrap.Token, patience time.Duration,
 	opts ...bootstrap.DiscoverOption,
 ) (*bootstrap.ClusterInfo, error) {
 	missing, said, limit := "its first answer", map[string]bool{}, ""
 	opts = append(slices.Clip(opts), bootstrap.WithProgress(func(waitingFor string) {
-		if ctx.Err() != nil { // an interrupt is no state of the cluster
+		if ctx.Err() != nil { // an interrupt says nothing about the cluster
 			return
 		}
 		if missing = waitingFor; !said[waitingFor] {

@@ -34,7 +34,7 @@ import (
 
 // credential holds the result of a command in a form that disks can keep.
 type credential struct {
-	// Identity names the principal at the provider. It is no secret.
+	// Identity names the principal at the provider. It is not secret.
 	Identity string `json:",omitempty"`
 	// GitCredential has the user, the password or the bearer token of clusters
 	// and registries too, and the expiry of all credentials.

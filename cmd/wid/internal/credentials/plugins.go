@@ -212,8 +212,8 @@ func (a *App) newExecCredential() *cobra.Command {
 	return cmd
 }
 
-// once refuses a second value. Programs that append arguments of one cluster to
-// a shared list would otherwise replace those of another.
+// once refuses a second value. Programs that append one cluster's arguments to
+// a shared list would otherwise replace another cluster's.
 type once struct {
 	pflag.Value
 	isSet bool
@@ -257,8 +257,8 @@ func (id *Identity) exec(ctx context.Context, t target) ([]byte, error) {
 // checkCluster makes sure that a credential goes to the cluster that the flags
 // name, whatever became of the kubeconfig. It completes the target from the
 // kubeconfig. The provider's API verifies an address that comes with a
-// resource, unless CA data makes that lookup unnecessary. Bound credentials are
-// of use to no cluster but that of the kubeconfig.
+// resource, unless CA data makes that lookup unnecessary. Only the cluster of
+// the kubeconfig accepts bound credentials.
 func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCluster, bound bool) ([]byte, error) {
 	asked, err := provider.ParseClusterAddress(kubeconfig.Server)
 	if err != nil {

@@ -75,8 +75,8 @@ func (id *Identity) Named() (auth.Provider, error) {
 	return set.Get(id.Provider)
 }
 
-// resolveNamed is resolve for commands whose provider is that of --provider, or
-// the only cloud in the ServiceAccount's annotations.
+// resolveNamed is resolve for commands whose provider comes from --provider, or
+// is the only cloud in the ServiceAccount's annotations.
 func (id *Identity) resolveNamed(ctx context.Context) (*source, auth.Provider, error) {
 	s, err := id.resolve(ctx)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 )
 
-// serviceFlags are those of --provider exchange with --service.
+// serviceFlags are the flags of --provider exchange with --service.
 type serviceFlags struct {
 	service, address string
 	parameters       repeated

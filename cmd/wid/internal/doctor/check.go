@@ -51,8 +51,8 @@ type Finding struct {
 	Result  Result `json:"result"`
 	Class   string `json:"class,omitempty"` // the reason, such as "IssuerNotTrusted"; docs/doctor.md lists them
 	Message string `json:"message"`         // one sentence
-	// Observed is what was found where Expected should be. Both or neither are
-	// set in a comparison.
+	// Observed is the value found in place of Expected. Both or neither are set
+	// in a comparison.
 	Observed   *Value   `json:"observed,omitempty"`
 	Expected   *Value   `json:"expected,omitempty"`
 	Details    []Value  `json:"details,omitempty"` // for --verbose and JSON
@@ -76,7 +76,7 @@ type Event struct {
 	Remedy  Remedy    `json:"remedy,omitzero"` // the action that the Event names, or a command that looks
 }
 
-// Fact is what a part of a chain says of itself, beside its Finding.
+// Fact is a detail that a part of a chain reports beside its Finding.
 type Fact struct {
 	// Since is when the condition or the time that the Finding quotes began.
 	// The zero value of a failure is an object that is missing: an Event may

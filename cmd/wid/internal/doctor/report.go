@@ -72,10 +72,10 @@ func (r *Report) Summary() Finding {
 	}
 }
 
-// verdict takes the first finding of the lowest rank, or a Warning Event up to
-// there that is newer than it and than the last success of its part. Events of
-// later parts are what the first ✗ leads to, since parts are in the order of
-// their causes.
+// verdict takes the first finding of the lowest rank. A Warning Event up to
+// that part replaces it, if it is newer than the finding and than the last
+// success of its own part. Parts are in the order of their causes, so Events of
+// later parts follow from the first ✗.
 func (r *Report) verdict() {
 	var event *Event
 	about, since, lowest := "", time.Time{}, r.rank(&Finding{Result: Pass})

@@ -27,7 +27,7 @@ const (
 	maxValue   = 300         // characters of an observed or expected value and of a detail
 )
 
-// Examination is what Run performs.
+// Examination is the work that Run performs.
 type Examination struct {
 	Subject string  // what is examined: "tenant-a/app → aws"
 	Cluster string  // "cluster prod (https://10.0.0.1:6443)"; empty: none was asked
@@ -88,7 +88,7 @@ func (e *Examination) perform(ctx context.Context, check Check, blocked map[stri
 		e.Progress(check)
 	}
 	switch f = e.await(ctx, check); {
-	case errors.Is(ctx.Err(), context.Canceled) && f.Result != Pass: // an interrupt is no verdict
+	case errors.Is(ctx.Err(), context.Canceled) && f.Result != Pass: // an interrupt gives no verdict
 		f = Unclear(Remedy{}, "Interrupted during the check of %s.", check.Title)
 	case ctx.Err() != nil && f.Result == Fail:
 		f.Result = Unknown

@@ -166,7 +166,7 @@ func (w *writer) parts(r *Report) {
 	}
 }
 
-// Age writes the age of a time as kubectl does. A time of the future is that of
+// Age writes the age of a time as kubectl does. A time in the future comes from
 // a clock that is a little ahead.
 func Age(since time.Time) string { return duration.ShortHumanDuration(max(time.Since(since), 0)) }
 
@@ -186,7 +186,7 @@ func (w *writer) wrapped(first, rest, text string) {
 }
 
 // commands breaks shell commands before their flags and arguments, so that they
-// can be pasted. Lines that begin with a blank are those of a manifest and stay
+// can be pasted. Lines that begin with a blank belong to a manifest and stay
 // whole.
 func (w *writer) commands(all []string) {
 	const indent = "          "

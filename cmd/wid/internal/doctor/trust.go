@@ -22,7 +22,7 @@ type Claims struct {
 	Expiry                    time.Time
 }
 
-// TrustQuery is what a check compares with what a cloud trusts.
+// TrustQuery describes the token that a check compares with a cloud's trust.
 type TrustQuery struct {
 	Claims      Claims
 	Identity    string            // of auth.Provider.GetIdentity: a role ARN, a client ID, an e-mail address

@@ -242,10 +242,10 @@ func (a *acceptance) readRequest(ctx context.Context) (err error) {
 	return cli.AnswerOf(err, fmt.Sprintf("read the requests of cluster %q", a.cluster.Name))
 }
 
-// pickRequest returns nil if there is no request to approve. Only the auth type
-// csr has requests. It picks the one pending request of a bootstrap user,
-// unless the cluster has an agent that works or that the hub has recorded. Any
-// other request has to be named. The hub itself approves renewals.
+// pickRequest returns nil without a request to approve. Only the auth type csr
+// has requests. It picks the one pending request of a bootstrap user, unless
+// the cluster has an agent that works or that the hub has recorded. Any other
+// request has to be named. The hub itself approves renewals.
 func (a *acceptance) pickRequest(ctx context.Context) (*csr.Request, error) {
 	var pending []*csr.Request
 	if a.claim.AuthType == registration.AuthTypeCSR {

@@ -272,7 +272,7 @@ func CleanUp(ctx context.Context, cmd *cobra.Command, hub client.Client, olderTh
 		if s.Stage != registration.StageDenied || !s.Acted || !s.Since.Before(before) {
 			return
 		}
-		if cluster.Unreadable != "" && s.Since.Unix() == 0 { // the time of the denial is what cannot be read
+		if cluster.Unreadable != "" && s.Since.Unix() == 0 { // the time of the denial cannot be read
 			outcomes = append(outcomes,
 				cli.Say(cmd, "left alone: %s", unreadable(cluster.Name, redact.Line(cluster.Unreadable))))
 			return

@@ -89,7 +89,7 @@ func unreadable(name, value string) string {
 }
 
 // requests returns the number of pending requests, with the reasons of their
-// refusals, and that of denied ones.
+// refusals, and the number of denied ones.
 func requests(c *Cluster) string {
 	var reasons []string
 	for _, r := range c.PendingRequests {
@@ -164,8 +164,9 @@ type Cluster struct {
 }
 
 // AgentRequest is a request for a certificate that waits for approval or was
-// denied. Reason and Message are those of the denial, or of the hub's newest
-// refusal, empty if there is no Event or the caller may not list Events.
+// denied. Reason and Message come from the denial, or from the hub's newest
+// refusal. They are empty without an Event, or if the caller may not list
+// Events.
 type AgentRequest struct {
 	Name    string `json:"name"`
 	User    string `json:"user"`
@@ -174,8 +175,8 @@ type AgentRequest struct {
 }
 
 // clustersOf returns the clusters of a hub, sorted by name. The caller may list
-// ManagedClusters, ClusterRoles and CertificateSigningRequests. The reader is
-// no cache, since it reads page by page.
+// ManagedClusters, ClusterRoles and CertificateSigningRequests. The reader must
+// not be a cache, because it reads page by page.
 func clustersOf(ctx context.Context, c client.Reader) ([]Cluster, error) {
 	roles, err := rolesOf(ctx, c)
 	if err != nil {
@@ -253,7 +254,7 @@ func denialOf(r *csr.Request) *certificatesv1.CertificateSigningRequestCondition
 }
 
 // refusalsOf returns the Event of the newest refusal of each pending request by
-// the UID of the request. It has no reason if there is no Event, or the caller
+// the UID of the request. It has no reason without an Event, or if the caller
 // may not list Events.
 func refusalsOf(ctx context.Context, c client.Reader, requests []*csr.Request) (map[types.UID]eventsv1.Event, error) {
 	newest := map[types.UID]eventsv1.Event{}

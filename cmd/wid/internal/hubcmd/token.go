@@ -80,7 +80,7 @@ func newHubToken() *cobra.Command {
 	})
 }
 
-// remembered returns the flag --hub-apiserver, or else that of the last wid hub
+// remembered returns the flag --hub-apiserver, or else the last one of wid hub
 // init.
 func (i *inviting) remembered(running *appsv1.Deployment) string {
 	if i.server == "" && running != nil {
@@ -99,8 +99,8 @@ type Invitation struct {
 	Pins    []string `json:"pins,omitempty"`
 }
 
-// invite creates a token, and prints the command that uses it. The auth types
-// are those of the hub program that runs.
+// invite creates a token, and prints the command that uses it. The running hub
+// program determines the auth types.
 func (i *inviting) invite(ctx context.Context, cmd *cobra.Command, hub *cli.Side, c client.Client,
 	config *rest.Config) error {
 	running, program, err := install.Running(ctx, c, ocm.HubNamespace, ocm.HubDeployment)
@@ -172,8 +172,8 @@ func agentImage(version string) string {
 	return cmp.Or(install.ReleaseImage(version, "wid-agent"), "AGENT_IMAGE")
 }
 
-// flagsIn returns the values of flags by "--name". Those of a repeated flag are
-// a list.
+// flagsIn returns the values of flags by "--name". The values of a repeated
+// flag form a list.
 func flagsIn(args []string) map[string]string {
 	flags, name := map[string]string{}, ""
 	for _, arg := range args {

@@ -15,8 +15,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// leaderLease is what the hub program has created beside the objects of
-// clusters.
+// leaderLease is the one object that the hub program creates beside the objects
+// of clusters.
 const leaderLease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {namespace: " + ocm.HubNamespace +
 	", name: registration-hub}\n"
 

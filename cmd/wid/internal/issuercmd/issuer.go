@@ -67,7 +67,7 @@ func (s *source) verification() (issuer.Verification, error) {
 // findTimeout bounds the request for a token that names the issuer.
 const findTimeout = 30 * time.Second
 
-// findIssuer returns --issuer, or else that of the cluster's tokens.
+// findIssuer returns --issuer, or else the issuer of the cluster's tokens.
 func (s *source) findIssuer(ctx context.Context) (string, error) {
 	if s.issuer != "" {
 		return s.issuer, nil
@@ -148,8 +148,8 @@ func (o *Outside) Client() (*http.Client, error) {
 	}), nil
 }
 
-// answerOf classifies an error of issuer. Its own texts hold the remedy, those
-// of networks and API servers do not.
+// answerOf classifies an error of issuer. Texts of issuer hold the remedy;
+// texts of networks and API servers do not.
 func answerOf(err error, operation string) error {
 	var network net.Error
 	var status apierrors.APIStatus

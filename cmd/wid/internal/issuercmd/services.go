@@ -63,7 +63,7 @@ func newTrustServices() []*cobra.Command {
 	}
 }
 
-// script is what a person runs, and the document for programs.
+// script holds the commands that a person runs, and the document for programs.
 type script struct {
 	*trust
 	given    map[string]*string

@@ -18,9 +18,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// addOnAuth keeps the auth type of the add-ons that the cluster's agent has
-// registered, also that of Open Cluster Management. Another one would end their
-// tokens. A cluster without acceptance or without a credential has none.
+// addOnAuth keeps the auth type of the add-ons that the cluster's agent, also
+// Open Cluster Management's, has registered. Another auth type would invalidate
+// their tokens. A cluster without acceptance or without a credential has none.
 func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.Client) error {
 	if !j.accepted || j.options.AddOnAuthType == registration.AuthTypeToken {
 		return nil

@@ -346,8 +346,8 @@ func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret,
 }
 
 // forget deletes the agent's credential for a ManagedCluster that the hub no
-// longer has. The agent would wait with it for ever, since the hub refuses it
-// like that of a cluster that is not accepted.
+// longer has. The agent would wait with it for ever, because the hub refuses it
+// like the credential of a cluster that is not accepted.
 func (j *join) forget(ctx context.Context, cmd *cobra.Command, local client.Client, secret *corev1.Secret) error {
 	if err := local.Delete(ctx, secret,
 		client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}); err != nil {
@@ -359,8 +359,9 @@ func (j *join) forget(ctx context.Context, cmd *cobra.Command, local client.Clie
 }
 
 // upgrade applies the manifests again to a cluster that has an agent. The agent
-// keeps its flags, apart from those of the command, its credential and its
-// bootstrap Secret. So neither a token nor the address of the hub is needed.
+// keeps its credential, its bootstrap Secret, and its flags except for the
+// flags of the command. So the command needs neither a token nor the address of
+// the hub.
 func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.Check(); err != nil {
 		return err
@@ -407,8 +408,8 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 		j.Image, program.Image, cli.OneLine(strings.Join(j.options.Args(), " ")))
 }
 
-// take sets the flags of the command that the user left out to those of the
-// agent that runs, and returns the other ones of the agent.
+// take sets the flags that the user left out to the running agent's values, and
+// returns the agent's other flags.
 func (j *join) take(cmd *cobra.Command, args []string) (others []string, err error) {
 	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag,
 		install.AddOnAuthFlag, install.AddOnSecondsFlag}

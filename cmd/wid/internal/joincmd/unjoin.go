@@ -136,8 +136,8 @@ func withdrawWith(ctx context.Context, local client.Client, name string, secret 
 	return withdrawing.Unjoin(ctx)
 }
 
-// removeAgent removes the Deployment and the bootstrap Secret first, without
-// which nothing recreates the agent's own Secret and those of add-ons.
+// removeAgent removes the Deployment and the bootstrap Secret first. Nothing
+// then recreates the agent's own Secret and the add-ons' Secrets.
 func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, name string, purge bool) error {
 	secrets := &unstructured.UnstructuredList{}
 	secrets.SetAPIVersion("v1")
@@ -162,8 +162,8 @@ func removeAgent(ctx context.Context, cmd *cobra.Command, local client.Client, n
 	return install.RemoveAll(ctx, cmd, local, append(objects, installed...))
 }
 
-// agentSecret reads the agent's Secret, empty if there is none. It refuses that
-// of another cluster name.
+// agentSecret reads the agent's Secret, and returns an empty one if it does not
+// exist. It refuses a Secret of another cluster name.
 func agentSecret(ctx context.Context, local client.Client, cluster string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}

@@ -5,12 +5,12 @@ import (
 	"github.com/workloadid/workloadid/internal/annotation"
 )
 
-// cloud is what the checks know of a provider: the names of its settings.
-// Without settings it is no cloud, and reads no issuer's documents.
+// cloud holds the names of a provider's settings. A service without settings is
+// not a cloud, and reads no issuer's documents.
 type cloud struct {
-	// name is that of the cloud, service that of its token service.
+	// name is the name of the cloud, service the name of its token service.
 	name, service string
-	// settings are what a call needs of the ServiceAccount. The first names the
+	// settings are the annotations that a call needs. The first names the
 	// identity.
 	settings []setting
 	// tokenFile is the variable that the webhook sets to the path of the token,
@@ -24,7 +24,7 @@ type cloud struct {
 // value to be filled in.
 type setting struct{ annotation, variable, example string }
 
-// cloudNamed returns the zero value for a service that is no cloud.
+// cloudNamed returns the zero value for a service that is not a cloud.
 func cloudNamed(name string) cloud {
 	switch name {
 	case "aws":

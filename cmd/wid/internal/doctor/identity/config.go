@@ -20,8 +20,8 @@ type Config struct {
 	Provider auth.Provider // required by Run
 	Options  []auth.Option // of the calls that fail, without the ServiceAccount and its token
 
-	// ServiceAccount is the identity to act as. Empty means that of the token,
-	// of the Pod, or else the process's own.
+	// ServiceAccount is the identity to act as. Empty means the identity of the
+	// token, of the Pod, or else of the process itself.
 	ServiceAccount client.ObjectKey
 	Annotations    map[string]string // of the ServiceAccount, for callers without a Client
 	Client         client.Client     // of the ServiceAccount's cluster

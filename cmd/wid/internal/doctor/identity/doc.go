@@ -4,6 +4,6 @@
 // failure. Checks lists them.
 //
 // The token goes to the provider. The issuer's documents are read without
-// credentials. Their address comes from the token, so do not examine tokens of
-// untrusted parties where that matters.
+// credentials. Their address comes from the token, so do not examine an
+// untrusted party's token where that matters.
 package identity

@@ -120,8 +120,8 @@ func (e *examination) serviceAccount() *corev1.ServiceAccount {
 	return sa
 }
 
-// key returns the name of the ServiceAccount: that of the caller, of the token,
-// or of the pod.
+// key returns the name of the ServiceAccount, which comes from the caller, the
+// token or the pod.
 func (e *examination) key() client.ObjectKey {
 	c := e.token.claims
 	switch {
@@ -169,7 +169,7 @@ func (e *examination) get(ctx context.Context, key client.ObjectKey, into client
 	return err
 }
 
-// options returns those of a call for the identity under examination.
+// options returns the options of a call for the identity under examination.
 func (e *examination) options() []auth.Option {
 	opts := append([]auth.Option(nil), e.Options...)
 	sa := e.serviceAccount()

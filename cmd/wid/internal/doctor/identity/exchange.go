@@ -74,7 +74,7 @@ func (e *examination) whose(gained auth.Token) string {
 	return cmp.Or(q.Identity, q.Claims.Subject, "the process's own identity")
 }
 
-// query is what the cloud has to trust.
+// query describes what the cloud has to trust.
 func (e *examination) query() *doctor.TrustQuery {
 	sa, q := e.serviceAccount(), &doctor.TrustQuery{}
 	if e.token.claims != nil {

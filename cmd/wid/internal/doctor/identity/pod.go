@@ -81,7 +81,8 @@ func (e *examination) examineVariables(where string) doctor.Finding {
 	return doctor.Passed("The webhook has given the identity to %s.", where)
 }
 
-// variables are those of this pod, or those of all containers of the named one.
+// variables returns the variables of this pod, or of all containers of the
+// named one.
 func (e *examination) variables() (all []corev1.EnvVar) {
 	switch {
 	case e.InPod:

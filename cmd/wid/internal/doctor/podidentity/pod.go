@@ -190,7 +190,7 @@ func (e *examination) showSidecar(ctx context.Context) doctor.Finding {
 		f = doctor.Passed("%s; its startup probe saw credentials", text).With(time.Time{}, last)
 	}
 	about := func(v *corev1.Event) doctor.Remedy { return e.ofReason(v.Reason, log) }
-	// those of other containers are the application's
+	// other containers belong to the application
 	events, err := kube.Warnings(ctx, e.Client, e.Namespace, kube.UID(e.pod.UID), about, func(v *corev1.Event) bool {
 		return v.InvolvedObject.FieldPath == "" ||
 			!works && strings.HasPrefix(v.InvolvedObject.FieldPath, "spec.initContainers{")

@@ -28,7 +28,7 @@ import (
 // Config says which pod or ServiceAccount to examine.
 type Config struct {
 	Namespace      string // of pod, ServiceAccount and IAMBinding
-	ServiceAccount string // that of a Pod which can be read replaces it
+	ServiceAccount string // a readable Pod's ServiceAccount replaces it
 	Pod            string // empty: the dry run tries a pod of the ServiceAccount, which is then required
 	// Client reads the cluster and tries a pod in a dry run. Its rest.Config
 	// has Warnings as WarningHandlerWithContext.

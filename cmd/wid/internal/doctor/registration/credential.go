@@ -104,7 +104,7 @@ func (e *examination) secrets() (all []string) {
 	return slices.DeleteFunc(all, func(secret string) bool { return secret == "" })
 }
 
-// answer is what the hub said to a credential.
+// answer is the hub's answer to a credential.
 type answer struct {
 	err  error
 	user string    // as the hub knows it
@@ -115,8 +115,8 @@ type answer struct {
 // other.
 const eachTry = 4 * time.Second
 
-// try reads the ManagedCluster as the agent does. A hub that refuses says whom
-// it has seen.
+// try reads the ManagedCluster as the agent does. A hub that refuses names the
+// user that it has seen.
 func (e *examination) try(ctx context.Context, c *credential) answer {
 	ctx, cancel := context.WithTimeout(ctx, eachTry)
 	defer cancel()
@@ -152,8 +152,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && !kube.Absent(err)
 }
 
-// judge makes a finding of an answer. Refusal is the class of an answer that is
-// no success.
+// judge makes a finding of an answer. refusal is the class of an unsuccessful
+// answer.
 func (e *examination) judge(c *credential, said answer, refusal string, remedy doctor.Remedy) doctor.Finding {
 	server := fmt.Sprintf("%.200s", c.hub.Cluster.Server)
 	as := ""
@@ -266,8 +266,8 @@ func (u *use) isEarly() bool {
 	return u.unusable == nil && u.certificate != nil && time.Now().Before(u.certificate.NotBefore)
 }
 
-// isKept reports whether the agent goes on with its own credential: that of a
-// program, or one that the hub lets in, or knows and has not accepted.
+// isKept reports whether the agent keeps using its own credential: a program's,
+// or one that the hub accepts, or one that the hub knows but has not accepted.
 func (u *use) isKept() bool {
 	return u.unusable == nil && (u.config == nil || u.err == nil || apierrors.IsForbidden(u.err))
 }

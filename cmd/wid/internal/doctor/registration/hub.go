@@ -151,7 +151,7 @@ func against(conditions []metav1.Condition, kinds ...string) *metav1.Condition {
 }
 
 // showConditions quotes the first condition that is not as it should be. The
-// age of a missing renewal is that of the Lease.
+// age of a missing renewal is the age of the Lease.
 func (e *examination) showConditions(context.Context) doctor.Finding {
 	all := e.cluster.Status.Conditions
 	joined, available := conditionOf(all, ocm.ConditionJoined), conditionOf(all, ocm.ConditionAvailable)
@@ -250,9 +250,9 @@ func (e *examination) showAddOns(ctx context.Context) doctor.Finding {
 	return f
 }
 
-// credentialConditions are those of an add-on in the order in which it gets its
-// credential. The driver csr leaves its own behind when a token replaces the
-// certificate.
+// credentialConditions are an add-on's conditions, in the order in which it
+// gets its credential. The driver csr leaves its condition behind when a token
+// replaces the certificate.
 func credentialConditions(all []metav1.Condition) []string {
 	kinds := []string{ocm.ConditionRegistrationAccepted, addon.ConditionTokenInfrastructureReady,
 		ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed}

@@ -1,7 +1,7 @@
-// Package registration shows how far a managed cluster has come on its way into
-// a hub, and what each part of that way says of itself: agent, requests, hub,
-// Secret, conditions, Lease. It shows hubs and agents of this module and those
-// of Open Cluster Management alike.
+// Package registration shows how far a managed cluster's registration at a hub
+// has come. It shows the state that each part reports: agent, requests, hub,
+// Secret, conditions, Lease. It works with hubs and agents of this module and
+// of Open Cluster Management.
 //
 // A part is right or wrong only by a condition, an answer or a time, which its
 // line quotes. The doctor uses the agent's credential as the agent does, and
@@ -199,7 +199,7 @@ func (e *examination) joined() time.Time {
 }
 
 // renewed returns when the agent last renewed its Lease. The hub creates the
-// Lease before the agent joins. A time of the future is that of a wrong clock.
+// Lease before the agent joins. A time in the future comes from a wrong clock.
 func (e *examination) renewed() time.Time {
 	if e.lease == nil || e.cluster != nil && e.joined().IsZero() {
 		return time.Time{}

@@ -81,8 +81,8 @@ func (e *examination) ownRequest() *csr.Request {
 	return nil
 }
 
-// showRequests shows the request of the agent. Those of others are evidence for
-// --verbose, and never against the agent.
+// showRequests shows the request of the agent. Other users' requests appear
+// with --verbose, and never count against the agent.
 func (e *examination) showRequests(ctx context.Context) doctor.Finding {
 	if e.requestErr != nil {
 		return unread("the requests: %s", kubeerror.Message(e.requestErr))

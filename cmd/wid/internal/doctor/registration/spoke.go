@@ -17,8 +17,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Names of the agent's Deployment: those of Open Cluster Management's operator,
-// and that of wid join.
+// Names of the agent's Deployment, as Open Cluster Management's operator and
+// wid join give them.
 const (
 	operatorAgent  = "klusterlet-registration-agent"
 	singletonAgent = "klusterlet-agent"

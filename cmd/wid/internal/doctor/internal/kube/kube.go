@@ -75,7 +75,8 @@ func Unread(what string, err error, command string) doctor.Finding {
 		"The API server does not show %s: %s.", what, strings.TrimSuffix(fmt.Sprintf("%.300s", kubeerror.Message(err)), "."))
 }
 
-// MaxSkew is the difference of two clocks that may be that of a slow answer.
+// MaxSkew is the largest difference of two clocks that a slow answer can
+// explain.
 const MaxSkew = 30 * time.Second
 
 // Do returns the remedy of a sentence and commands of kubectl and wid for the
@@ -120,7 +121,8 @@ func Sees(f doctor.Finding, err error) doctor.Finding { //nolint:gocritic // a c
 	return f
 }
 
-// UID selects the Events of one object, not those of its namesakes before it.
+// UID selects the Events of one object, without the Events of earlier objects
+// of the same name.
 func UID(uid types.UID) client.MatchingFields {
 	return client.MatchingFields{"involvedObject.uid": string(uid)}
 }
@@ -134,8 +136,8 @@ func reasonOf(v *corev1.Event) string {
 	return v.Reason
 }
 
-// Past returns a time that somebody else wrote, or otherwise if that is in the
-// future: no fact is newer than now.
+// Past returns a time that another program wrote, or otherwise if that time is
+// in the future.
 func Past(t, otherwise time.Time) time.Time {
 	if t.After(time.Now().Add(MaxSkew)) {
 		return otherwise

@@ -25,7 +25,8 @@ import (
 // chain: environment, shared files with AWS_PROFILE, IAM Identity Center, and
 // so on. A Reader serves one examination.
 type Reader struct {
-	// Credentials are those of the person. Nil: the SDK's default chain.
+	// Credentials are the person's credentials. Nil means the SDK's default
+	// chain.
 	Credentials aws.CredentialsProvider
 	// HTTPClient asks STS and IAM. Nil: the SDK's own, which trusts
 	// AWS_CA_BUNDLE. In both cases redirects are not followed and answers are
