@@ -18,7 +18,7 @@ const maxLength = 2048
 // Part is a part of a URL that may follow the host.
 type Part uint8
 
-// The optional parts. A single slash is no path.
+// The optional parts. A single slash does not count as a path.
 const (
 	Path Part = 1 << iota
 	Query

@@ -26,8 +26,8 @@ type Partition struct {
 	words  int
 }
 
-// partitions never changes. It is no function, because hits of the cache would
-// allocate its result.
+// partitions never changes. It is a variable, because hits of the cache would
+// allocate a function's result.
 var partitions = [...]Partition{
 	{"aws", "amazonaws.com", "api.aws", "on.aws", "", 3},
 	{"aws-cn", "amazonaws.com.cn", "api.amazonwebservices.com.cn", "on.amazonwebservices.com.cn", "cn-", 3},
@@ -63,7 +63,7 @@ func IsCommercialRegion(region string) bool {
 }
 
 // hasOwnPrefix recognizes regions of other partitions that could have as many
-// words as those of aws.
+// words as regions of aws.
 func hasOwnPrefix(region string) bool {
 	return strings.HasPrefix(region, "cn-") || strings.HasPrefix(region, "eusc-")
 }
@@ -128,8 +128,8 @@ func isRegionChar(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <=
 
 // ValidRegion accepts the form of regions: us-east-1, us-gov-west-1,
 // eusc-de-east-1. It has at least two words of letters and a number of up to
-// two digits, with hyphens between them. There is no list, because AWS adds
-// regions.
+// two digits, with hyphens between them. It does not compare with a list,
+// because AWS adds regions.
 func ValidRegion(region string) bool { return wordsOfRegion(region) != 0 }
 
 // wordsOfRegion counts the words of a region, with the number at its end. It
@@ -240,7 +240,7 @@ const (
 //	<account>.dkr-ecr[-fips].<region>.<dual-stack suffix of registries>
 //	public.ecr.aws, ecr-public.aws.com
 //
-// where the suffix is that of the region's own partition.
+// where the suffix belongs to the region's partition.
 func ParseRegistry(host string) (Registry, bool) {
 	if host == "public.ecr.aws" || host == "ecr-public.aws.com" {
 		return Registry{Region: publicRegion, Public: true}, true
@@ -304,7 +304,7 @@ func parseRegional(s string) (Registry, bool) {
 	return r, ok && want != "" && suffix == want
 }
 
-// ErrNoARN refuses a string that is no ARN at all.
+// ErrNoARN refuses a string that is not an ARN.
 var ErrNoARN = errors.New(`it does not begin with "arn:"`)
 
 // SplitARN returns the fields after "arn". Missing ones are empty.

@@ -53,8 +53,8 @@ func Clouds() []Cloud {
 	}
 }
 
-// The audiences of access tokens, the same in all clouds, and that of federated
-// credentials in the public one.
+// The audiences of access tokens, the same in all clouds, and the audience of
+// federated credentials in the public cloud.
 const (
 	RegistryAudience  = "https://containerregistry.azure.net"
 	ClusterAudience   = "6dae42f8-4368-4678-94ff-3960e28e3630" // the server application of AKS
@@ -85,7 +85,7 @@ func ValidGUID(s string) bool {
 }
 
 // ValidTenant reports whether s can name a tenant: a GUID, or a domain. The
-// words that stand for any tenant (common, organizations, consumers) are no
+// words that stand for any tenant (common, organizations, consumers) are not
 // domains.
 func ValidTenant(s string) bool { return ValidGUID(s) || validDomain(s) }
 

@@ -26,7 +26,8 @@ type Listener struct {
 	net.Listener
 	// Max bounds the open connections.
 	Max int
-	// PerAddress bounds those of one address, a /64 for IPv6. 0 stands for Max.
+	// PerAddress bounds the connections of one address, a /64 for IPv6. 0 means
+	// Max.
 	PerAddress int
 	// Changed receives the number of open connections. Nil drops it.
 	Changed func(open int)

@@ -9,8 +9,8 @@ import "strings"
 const DefaultUniverse = "googleapis.com"
 
 // ValidUniverse reports whether s can be the domain of a universe: a DNS name
-// of two labels or more, in lower case, whose last label is not a number, as
-// that of an IP address would be.
+// of two labels or more, in lower case. Its last label is not a number, unlike
+// an IP address's.
 func ValidUniverse(s string) bool {
 	const maxName = 200 // leaves room for the names of services before it
 	dot := strings.LastIndexByte(s, '.')
@@ -41,7 +41,7 @@ func IsSTSHost(host, universe string) bool {
 	return false
 }
 
-// s3nsUniverse is that of S3NS, a company in France.
+// s3nsUniverse is the universe of S3NS, a company in France.
 const s3nsUniverse = "s3nsapis.fr"
 
 // RegistryUniverse returns the universe whose registries have a host, in lower

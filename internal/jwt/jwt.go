@@ -18,8 +18,8 @@ import (
 // servers have one or two thousand.
 const MaxSize = 64 << 10
 
-// Claims are those of RFC 7519 that ServiceAccount tokens have, and the UIDs
-// from the private ones.
+// Claims are the claims of RFC 7519 that ServiceAccount tokens have, and the
+// UIDs from the private claims.
 type Claims struct {
 	Issuer     string   `json:"iss"`
 	Subject    string   `json:"sub"`

@@ -10,11 +10,10 @@
 //   - every JWT, whole or cut off after its payload has begun;
 //   - the credential of every "Bearer …" and "Basic …".
 //
-// That is all. They find no part of a secret, and they undo no encoding: base64
-// of a URL-escaped secret stays, and so does a secret with line breaks inside.
-// A caller therefore quotes of a service only its status, its code and, where
-// the body has the form that the service documents, its message; never another
-// body.
+// That is all. They find no part of a secret and undo no encoding. Base64 of a
+// URL-escaped secret stays, as does a secret with line breaks inside. A caller
+// therefore quotes of a service only its status, its code and, where the body
+// has the form that the service documents, its message; never another body.
 //
 // The time that they take grows linearly with the text and with the number of
 // secrets.

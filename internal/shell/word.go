@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxWord bounds a word, in bytes. Longer values are no names.
+// maxWord bounds a word, in bytes. Longer values cannot be names.
 const maxWord = 1024
 
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-=+,@%"

@@ -39,7 +39,7 @@ func LeadsInside(host string) bool {
 		strings.HasSuffix(host, ".home.arpa")
 }
 
-// AddressInside reports whether an address is no public one: loopback, private,
+// AddressInside reports whether an address is not public: loopback, private,
 // shared, link-local, multicast, with a zone, or IPv6 that leads to one of
 // these. The IANA's registries of special-purpose addresses list them.
 func AddressInside(ip netip.Addr) bool {

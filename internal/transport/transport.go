@@ -53,8 +53,8 @@ type key struct {
 	ca    [sha256.Size]byte
 }
 
-// Client returns the client for a proxy (nil: those of the environment) and
-// certificate authorities in PEM (empty: those of the system).
+// Client returns the client for a proxy (nil: the environment's) and
+// certificate authorities in PEM (empty: the system's).
 func (p *Pool) Client(proxy *url.URL, ca string) (*http.Client, error) {
 	k := key{ca: sha256.Sum256([]byte(ca))}
 	if proxy != nil {
@@ -183,8 +183,8 @@ func UseProxy(t *http.Transport, proxy *url.URL) {
 
 // needsProxy reports whether a request goes through the proxy of the call.
 // Plain http does not: a tenant may have chosen the proxy, and it would read
-// the controller's own identity. Local services do not either: the proxy would
-// reach those of its own machine.
+// the controller's own identity. Requests to local services do not either: the
+// proxy would reach services of its own machine.
 func needsProxy(u *url.URL) bool { return u.Scheme == "https" && !isLocal(u.Hostname()) }
 
 // isLocal recognizes loopback, link-local and metadata addresses.

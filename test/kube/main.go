@@ -7,8 +7,8 @@
 //	KUBE=1.36 go -C test/kube run .
 //
 // With -node it builds the programs of a node instead, kubelet, kube-scheduler
-// and kube-proxy, into a folder of their own. Without KUBE the versions are
-// those of go.mod, with KUBE=1.36 those of kube-1.36.mod.
+// and kube-proxy, into a folder of their own. Without KUBE the versions come
+// from go.mod, with KUBE=1.36 from kube-1.36.mod.
 //
 // The folder lies in the user's cache and is named after everything that shapes
 // the programs. If KUBEBUILDER_ASSETS is set, that is printed instead of the

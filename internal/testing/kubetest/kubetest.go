@@ -96,8 +96,8 @@ func (s *sharedCluster) stop(failed bool) {
 	}
 }
 
-// Main wraps m, so that the shared clusters end with the tests. The flags are
-// those of the API server of Start's cluster.
+// Main wraps m, so that the shared clusters end with the tests. The flags apply
+// to the API server of Start's cluster.
 func Main(m *testing.M, flags ...Flag) interface{ Run() int } {
 	shared.flags = flags
 	return runner{m}

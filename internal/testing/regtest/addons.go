@@ -204,7 +204,7 @@ func (m *Member) Registered(name, driver string) {
 	})
 }
 
-// Keys are those of a Secret, without the drivers' notes.
+// Keys returns the keys of a Secret, without the drivers' notes.
 func Keys(secret *corev1.Secret) (keys []string) {
 	for key := range secret.Data {
 		switch key {

@@ -84,7 +84,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Scheme knows the types of Open Cluster Management and those of Kubernetes
+// Scheme knows the types of Open Cluster Management and the types of Kubernetes
 // that the tests use. A fake client reads the whole scheme at each write, so
 // one with all of Kubernetes is slow.
 func Scheme(t testing.TB) *runtime.Scheme {

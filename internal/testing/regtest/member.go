@@ -42,7 +42,7 @@ func (w *Environment) NewMember(name, account string) *Member {
 	return m
 }
 
-// adapt replaces names of a manifest by those of the member.
+// adapt replaces names of a manifest by the member's.
 func (m *Member) adapt(manifest string) string {
 	return strings.NewReplacer(agent.DefaultNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
 }
@@ -66,7 +66,8 @@ current-context: hub
 	Must(m.T, err)
 }
 
-// Config is that of the agent's ServiceAccount on the managed cluster.
+// Config returns the config of the agent's ServiceAccount on the managed
+// cluster.
 func (m *Member) Config() *rest.Config {
 	return WithToken(m.Managed.Config(), m.Token(m.Local, m.Namespace, m.Account))
 }

@@ -122,8 +122,8 @@ func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// BadAnswers are answers to Read that are no file, by the text that their
-// errors hold.
+// BadAnswers are answers to Read without a file, by the text that their errors
+// hold.
 func BadAnswers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {

@@ -1,5 +1,5 @@
-// Package testenv is what the tests of many packages begin with: an issuer of
-// tokens, a cloud and a cache, and what every error has to keep to.
+// Package testenv sets up what the tests of many packages need: an issuer of
+// tokens, a cloud and a cache. It also checks the rules for every error.
 package testenv
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
-// maxMessage is what an error may have in characters: it ends up in a
-// condition.
+// maxMessage bounds an error in characters, because it ends up in a condition.
 const maxMessage = 2500
 
 // sharedKey is made once, because that takes longer than most tests.
@@ -109,7 +108,7 @@ func ServiceAccount(namespace, name string, annotations ...string) *corev1.Servi
 }
 
 // CheckError compares the reason, wants parts of the message, and finds tokens
-// in it: those of issuers, and those that the clouds of cloudtest give out.
+// in it: tokens of issuers and of the clouds of cloudtest.
 func CheckError(t testing.TB, err error, reason provider.Reason, want ...string) {
 	t.Helper()
 	if !errors.Is(err, reason) {
