@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 const secret = "c2VjcmV0"
@@ -72,18 +74,6 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// eventually polls a real process.
-func eventually(t *testing.T, what string, holds func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for err := holds(); err != nil; err = holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after a minute still not: %s: %v", what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // build compiles the program as its image has it.
 func build(t *testing.T) string {
 	t.Helper()
@@ -126,20 +116,14 @@ func TestSidecarAndItsStartupProbe(t *testing.T) {
 	if err := sidecar.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the probe fails with the reason", func() error {
-		if out, err := probe(); err == nil ||
-			out != "iam-credentials-pod: NotBound: no IAMBinding names this ServiceAccount\n" {
-			return fmt.Errorf("%s, %w", out, err)
-		}
-		return nil
+	kubetest.Eventually(t, "the probe fails with the reason", func() bool {
+		out, err := probe()
+		return err != nil && out == "iam-credentials-pod: NotBound: no IAMBinding names this ServiceAccount\n"
 	})
 	p.up.Store(true)
-	eventually(t, "the probe succeeds", func() error {
+	kubetest.Eventually(t, "the probe succeeds without a word", func() bool {
 		out, err := probe()
-		if err == nil && out != "" {
-			t.Errorf("a probe that succeeds prints %q", out)
-		}
-		return err
+		return err == nil && out == ""
 	})
 	checkMemoryUnderLoad(t, sidecar.Process.Pid, address)
 	if err := sidecar.Process.Signal(syscall.SIGTERM); err != nil {
@@ -165,7 +149,7 @@ func checkMemoryUnderLoad(t *testing.T, pid int, address string) {
 		group.Go(func() {
 			for range 1000 {
 				if err := fetch(t.Context(), client, "http://"+address+"/v1/credentials"); err != nil {
-					t.Error(err)
+					t.Errorf("fetch under load: %v", err)
 					return
 				}
 			}
@@ -228,7 +212,7 @@ func TestCommandLinesThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if err := run(t.Context(), test.args, p.getenv, io.Discard, io.Discard); err == nil ||
 				!strings.Contains(err.Error(), test.want) {
-				t.Error(err)
+				t.Errorf("got error %v, want one with %q", err, test.want)
 			}
 		})
 	}

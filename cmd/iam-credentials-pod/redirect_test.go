@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 )
 
 // insideVariable marks the process that runs in namespaces of its own.
@@ -95,9 +97,9 @@ func TestRedirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) { relativeURI(t, test.path, test.token) })
 	}
 	t.Run("metadata address untouched", func(t *testing.T) {
-		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil || //nolint:noctx // of a test
-			!errors.Is(err, syscall.ENETUNREACH) {
-			t.Errorf("%v, %v", conn, err)
+		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil ||
+			!errors.Is(err, syscall.ENETUNREACH) { //nolint:noctx // of a test
+			t.Errorf("got connection %v and error %v, want %v", conn, err, syscall.ENETUNREACH)
 		}
 	})
 	t.Run("another address gets nothing", refusesAnotherAddress)
@@ -118,8 +120,8 @@ func startSidecar(t *testing.T, p *pod) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the probe succeeds", func() error {
-		return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard, io.Discard)
+	kubetest.Eventually(t, "the probe succeeds", func() bool {
+		return run(t.Context(), []string{"proxy", "--check", listen}, p.getenv, io.Discard, io.Discard) == nil
 	})
 }
 
@@ -139,7 +141,7 @@ func relativeURI(t *testing.T, path, token string) {
 	}
 	if got, err := loaded.Credentials.Retrieve(t.Context()); err != nil || got.AccessKeyID != "ASIA" ||
 		got.SecretAccessKey != "hidden" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v and error %v, want the credentials of the sidecar", got, err)
 	}
 }
 
@@ -154,7 +156,7 @@ func refusesAnotherAddress(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
 	err := fetch(t.Context(), client, "http://"+linkLocal+credentialsPath)
 	if err == nil || !strings.HasPrefix(err.Error(), "403 ") || strings.Contains(err.Error(), "hidden") {
-		t.Error(err)
+		t.Errorf("got error %v, want a 403 without credentials", err)
 	}
 }
 
@@ -166,6 +168,6 @@ func TestRedirectWithoutTheCapability(t *testing.T) {
 	}
 	err := run(t.Context(), []string{"redirect"}, os.Getenv, io.Discard, io.Discard)
 	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "NET_ADMIN") {
-		t.Error(err)
+		t.Errorf("got error %v, want %v and the capability NET_ADMIN", err, syscall.EPERM)
 	}
 }
