@@ -17,13 +17,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,6 +31,7 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/server"
@@ -52,18 +49,16 @@ const (
 )
 
 // environment is a real API server, a fake AWS that trusts its tokens, and a
-// server that runs in a manager, with a namespace of its own.
+// server that runs in a manager.
 type environment struct {
-	t         testing.TB
-	cluster   *kubetest.Cluster
-	admin     client.Client
-	cloud     *cloudtest.Cloud
-	namespace string
-	manager   ctrl.Manager
-	server    *server.Server
-	options   server.Options
-	events    *recorder
-	audit     *lines
+	*podscenario.Environment
+
+	cloud   *cloudtest.Cloud
+	manager ctrl.Manager
+	server  *server.Server
+	options server.Options
+	events  *recorder
+	audit   *lines
 	// elects turns leader election on, records sends Events to the API server.
 	elects, records bool
 	series          *series
@@ -74,10 +69,9 @@ type environment struct {
 // newEnvironment calls prepare before the server starts.
 func newEnvironment(t testing.TB, prepare ...func(*environment)) *environment {
 	t.Helper()
-	w := &environment{t: t, cluster: kubetest.Start(t), cloud: testenv.Cloud(t), events: &recorder{}, audit: &lines{}}
-	w.install()
-	w.namespace = w.cluster.Namespace(t)
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "*"}})
+	w := &environment{Environment: podscenario.New(t, kubetest.Start(t)), cloud: testenv.Cloud(t), events: &recorder{},
+		audit: &lines{}}
+	w.Allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "*"}})
 	w.setIdentity()
 	for _, p := range prepare {
 		p(w)
@@ -87,27 +81,20 @@ func newEnvironment(t testing.TB, prepare ...func(*environment)) *environment {
 	return w
 }
 
-func (w *environment) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // replica returns one more server with a cache of its own, whose manager does
 // not run yet.
 func (w *environment) replica() (ctrl.Manager, *server.Server) {
-	w.t.Helper()
-	config := rest.CopyConfig(w.cluster.User(w.t, "podidentity-server", "", rules()...))
+	w.T.Helper()
+	config := rest.CopyConfig(w.Cluster.User(w.T, "podidentity-server", "", rules()...))
 	config.QPS = -1
 	mgr, err := ctrl.NewManager(config,
-		ctrl.Options{Scheme: scheme(w.t), LeaderElection: w.elects, LeaderElectionID: "podidentity",
-			LeaderElectionNamespace: w.namespace, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-			Logger: logr.Discard(), Cache: crcache.Options{DefaultNamespaces: map[string]crcache.Config{w.namespace: {}}}})
+		ctrl.Options{Scheme: scheme(w.T), LeaderElection: w.elects, LeaderElectionID: "podidentity",
+			LeaderElectionNamespace: w.Namespace, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+			Logger: logr.Discard(), Cache: crcache.Options{DefaultNamespaces: map[string]crcache.Config{w.Namespace: {}}}})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testenv.Cache(w.t),
+	w.options = server.Options{Client: mgr.GetClient(), Audience: audience, Cluster: "prod", Cache: testenv.Cache(w.T),
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region), auth.WithHTTPClient(w.cloud.Client())},
 		Events:      w.events, Logger: w.audit.logger(), Registerer: prometheus.NewRegistry(),
 		MaxConnections: w.connections}
@@ -119,10 +106,10 @@ func (w *environment) replica() (ctrl.Manager, *server.Server) {
 	}
 	s, err := server.New(w.options)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if err := s.SetupWithManager(mgr); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return mgr, s
 }
@@ -141,96 +128,50 @@ func rules() []rbacv1.PolicyRule {
 }
 
 func (w *environment) start(mgr ctrl.Manager) (stop func()) {
-	w.t.Helper()
-	stop = kubetest.RunManager(w.t, mgr)
-	if !mgr.GetCache().WaitForCacheSync(w.t.Context()) {
-		w.t.Fatal("the informers have not synced")
+	w.T.Helper()
+	stop = kubetest.RunManager(w.T, mgr)
+	if !mgr.GetCache().WaitForCacheSync(w.T.Context()) {
+		w.T.Fatal("the informers have not synced")
 	}
 	return stop
 }
 
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
-	s := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	if err := v1alpha1.AddToScheme(s); err != nil {
+	s, err := podscenario.Scheme()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// install creates the CRDs, without the policy: tests of the server make
-// bindings that the policy would refuse.
-func (w *environment) install() {
-	w.t.Helper()
-	kubetest.Apply(w.t, w.cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD())
-	w.eventually("the API server serves the kinds", func() bool {
-		var err error
-		w.admin, err = client.New(w.cluster.Config(), client.Options{Scheme: scheme(w.t)})
-		return err == nil && w.admin.List(w.t.Context(), &v1alpha1.IAMBindingList{}) == nil &&
-			w.admin.List(w.t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
-	})
-}
-
-func (w *environment) eventually(what string, done func() bool) {
-	w.t.Helper()
-	kubetest.Eventually(w.t, what, done)
-}
-
-// allow replaces the rules of the allow-list.
-func (w *environment) allow(rules ...v1alpha1.AllowRule) {
-	w.t.Helper()
-	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
-	err := w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(list), list)
-	list.Spec.Rules = append([]v1alpha1.AllowRule{}, rules...)
-	if apierrors.IsNotFound(err) {
-		err = w.admin.Create(w.t.Context(), list)
-	} else if err == nil {
-		err = w.admin.Update(w.t.Context(), list)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // setIdentity makes this process a pod with IAM roles for service accounts.
 func (w *environment) setIdentity() {
-	w.t.Helper()
+	w.T.Helper()
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
 		"AWS_ENDPOINT_URL", "AWS_REGION"} {
-		w.t.Setenv(name, "")
+		w.T.Setenv(name, "")
 	}
-	nothing := filepath.Join(w.t.TempDir(), "nothing")
-	w.t.Setenv("AWS_CONFIG_FILE", nothing)
-	w.t.Setenv("AWS_SHARED_CREDENTIALS_FILE", nothing)
-	w.t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	nothing := filepath.Join(w.T.TempDir(), "nothing")
+	w.T.Setenv("AWS_CONFIG_FILE", nothing)
+	w.T.Setenv("AWS_SHARED_CREDENTIALS_FILE", nothing)
+	w.T.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 
-	w.serviceAccount("server")
-	file := filepath.Join(w.t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(w.token("server", nil, aws.DefaultAudience)), 0o600); err != nil {
-		w.t.Fatal(err)
+	w.Account("server")
+	file := filepath.Join(w.T.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(w.Token("server", nil, aws.DefaultAudience)), 0o600); err != nil {
+		w.T.Fatal(err)
 	}
-	w.t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
-	w.t.Setenv("AWS_ROLE_ARN", serverRole)
-	w.cloud.AWS().AddOIDCProvider(account, w.cluster.IssuerURL(), w.cluster.IssuerClient(w.t), aws.DefaultAudience)
+	w.T.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+	w.T.Setenv("AWS_ROLE_ARN", serverRole)
+	w.cloud.AWS().AddOIDCProvider(account, w.Cluster.IssuerURL(), w.Cluster.IssuerClient(w.T), aws.DefaultAudience)
 	w.trustServer()
 }
 
 func (w *environment) trustServer() {
 	w.cloud.AWS().SetRole(serverRole,
-		cloudtest.Trust{Issuer: w.cluster.IssuerURL(),
-			Subjects: []string{"system:serviceaccount:" + w.namespace + ":server"}})
-}
-
-func (w *environment) serviceAccount(name string) {
-	w.t.Helper()
-	err := w.admin.Create(w.t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		w.t.Fatal(err)
-	}
+		cloudtest.Trust{Issuer: w.Cluster.IssuerURL(),
+			Subjects: []string{"system:serviceaccount:" + w.Namespace + ":server"}})
 }
 
 // role makes a role that trusts the server.
@@ -246,19 +187,15 @@ func (w *environment) role(name string, change ...func(*cloudtest.Trust)) (arn s
 // bind creates the ServiceAccount and a binding, and waits until the server's
 // informer has it.
 func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1.IAMBinding)) *v1alpha1.IAMBinding {
-	w.t.Helper()
-	w.serviceAccount(serviceAccount)
-	b := &v1alpha1.IAMBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "binding-"},
-		Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: role},
-			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: serviceAccount}},
-	}
+	w.T.Helper()
+	w.Account(serviceAccount)
+	b := podscenario.Binding(w.Namespace, serviceAccount, role)
 	for _, c := range change {
 		c(b)
 	}
-	w.must(w.admin.Create(w.t.Context(), b))
-	w.eventually("the informer has the binding", func() bool {
-		return w.manager.GetClient().Get(w.t.Context(), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{}) == nil
+	w.Must(w.Create(w.T.Context(), b))
+	w.Eventually("the informer has the binding", func() bool {
+		return w.manager.GetClient().Get(w.T.Context(), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{}) == nil
 	})
 	return b
 }
@@ -266,31 +203,18 @@ func (w *environment) bind(serviceAccount, role string, change ...func(*v1alpha1
 // worker creates a pod, which runs nowhere. Its name begins with "worker-", by
 // which calls for pods are told from those of probes.
 func (w *environment) worker(serviceAccount string) *corev1.Pod {
-	w.t.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "worker-"},
-		Spec: corev1.PodSpec{ServiceAccountName: serviceAccount, Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
-	w.serviceAccount(serviceAccount)
-	w.must(w.admin.Create(w.t.Context(), p))
+	w.T.Helper()
+	p := w.Pod(serviceAccount)
+	p.GenerateName = "worker-"
+	w.Account(serviceAccount)
+	w.Must(w.Create(w.T.Context(), p))
 	return p
-}
-
-// token returns a token of a ServiceAccount, bound to a pod unless that is nil.
-func (w *environment) token(serviceAccount string, p *corev1.Pod, audiences ...string) string {
-	w.t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
-	if p != nil {
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name,
-			UID: p.UID}
-	}
-	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: serviceAccount}}
-	w.must(w.admin.SubResource("token").Create(w.t.Context(), sa, request))
-	return request.Status.Token
 }
 
 // workerToken creates a pod and returns the token that it would find.
 func (w *environment) workerToken(serviceAccount string) string {
-	w.t.Helper()
-	return w.token(serviceAccount, w.worker(serviceAccount), audience)
+	w.T.Helper()
+	return w.Token(serviceAccount, w.worker(serviceAccount), audience)
 }
 
 // answer is what a client sees.
@@ -302,13 +226,13 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.body["Code"]) }
 
-func (w *environment) ask(token string) answer { return w.askContext(w.t.Context(), token) }
+func (w *environment) ask(token string) answer { return w.askContext(w.T.Context(), token) }
 
 func (w *environment) askContext(ctx context.Context, token string) answer {
-	w.t.Helper()
+	w.T.Helper()
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, podidentity.Path, http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
-	return send(w.t, w.server, r)
+	return send(w.T, w.server, r)
 }
 
 func send(t testing.TB, handler http.Handler, r *http.Request) answer {
@@ -330,10 +254,10 @@ func send(t testing.TB, handler http.Handler, r *http.Request) answer {
 
 // identity returns whose credentials an answer holds.
 func (w *environment) identity(a answer) cloudtest.Identity {
-	w.t.Helper()
+	w.T.Helper()
 	id, ok := w.cloud.AWS().Identity(a.body["AccessKeyId"])
 	if a.status != http.StatusOK || !ok {
-		w.t.Fatalf("got %v %v", a, a.body)
+		w.T.Fatalf("got %v %v", a, a.body)
 	}
 	return id
 }
@@ -350,17 +274,17 @@ func (w *environment) assumed() (n int) {
 
 // gauge returns the value of a metric without labels of the newest replica.
 func (w *environment) gauge(name string) (value float64) {
-	w.t.Helper()
+	w.T.Helper()
 	families, err := w.options.Registerer.(prometheus.Gatherer).Gather() //nolint:forcetypeassert // a registry
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
-	w.t.Fatalf("no metric %s", name)
+	w.T.Fatalf("no metric %s", name)
 	return 0
 }
 

@@ -46,6 +46,7 @@ type fakeEnvironment struct {
 	reviews atomic.Int64
 	kube    client.Client
 	series  series
+	events  recorder
 	metrics *prometheus.Registry
 	change  func(*authenticationv1.TokenReview) error // of the API server's answer; nil changes nothing
 
@@ -99,7 +100,7 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
 	w.server,
-		err = server.New(server.Options{Client: kube, Series: &w.series, Audience: audience, Cluster: "prod",
+		err = server.New(server.Options{Client: kube, Series: &w.series, Events: &w.events, Audience: audience, Cluster: "prod",
 		Cache: testenv.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
 		CA: func() []byte { return w.ca },
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region),
@@ -170,9 +171,11 @@ func unsigned(claims map[string]any) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".c2ln"
 }
 
-func (w *fakeEnvironment) trust(role string) {
-	w.cloud.AWS().SetRole(role,
-		cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"}, TagSession: true})
+func (w *fakeEnvironment) trust(role string) { w.trustFor(role, "") }
+
+func (w *fakeEnvironment) trustFor(role, externalID string) {
+	w.cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/server"},
+		TagSession: true, ExternalID: externalID})
 }
 
 func named(b *v1alpha1.IAMBinding, name string) *v1alpha1.IAMBinding {

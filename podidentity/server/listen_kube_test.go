@@ -68,14 +68,14 @@ func (c *certificate) write() (serial int64) {
 
 // listening runs one more replica with HTTPS, and returns its address.
 func (w *environment) listening(c *certificate) (address string, stop func()) {
-	w.t.Helper()
+	w.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // does not wait
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	mgr, s := w.replica()
 	if err := s.Listen(mgr, listener, c.certFile(), c.keyFile()); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return listener.Addr().String(), w.start(mgr)
 }
@@ -136,7 +136,7 @@ func TestCertificateRotatesUnderLoad(t *testing.T) {
 	pool.Lock()
 	second := c.write()
 	pool.Unlock()
-	w.eventually("the new certificate is served", func() bool { return newest.Load() == second || t.Failed() })
+	w.Eventually("the new certificate is served", func() bool { return newest.Load() == second || t.Failed() })
 	ended.Store(true)
 	load.Wait()
 	t.Logf("%d requests", requests.Load())
@@ -225,7 +225,7 @@ func TestOneAddressCannotHoldAllConnections(t *testing.T) {
 	for _, closed := range flood[:2*most] {
 		<-closed
 	}
-	w.eventually("the server counts its connections", func() bool {
+	w.Eventually("the server counts its connections", func() bool {
 		return w.gauge("podidentity_server_connections") <= most
 	})
 	if evicted := w.gauge("podidentity_server_evicted_connections_total"); evicted < 2*most {
@@ -248,7 +248,7 @@ func TestReplicaThatEndsFinishesRequests(t *testing.T) {
 			t.Errorf("status %d, %v", status, err)
 		}
 	})
-	w.eventually("STS is asked", func() bool { return w.assumed() > before })
+	w.Eventually("STS is asked", func() bool { return w.assumed() > before })
 	stop()
 	request.Wait()
 }

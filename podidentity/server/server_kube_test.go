@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
-	"github.com/workloadid/workloadid/podidentity/server"
 )
 
 func TestIssue(t *testing.T) {
@@ -33,7 +32,7 @@ func TestIssue(t *testing.T) {
 		b.Spec.AWS.DurationSeconds = 2400
 	})
 	p := w.worker("app")
-	got := w.ask(w.token("app", p, audience))
+	got := w.ask(w.Token("app", p, audience))
 	id := w.identity(got)
 
 	if keys := slices.Sorted(maps.Keys(got.body)); !slices.Equal(keys,
@@ -44,10 +43,10 @@ func TestIssue(t *testing.T) {
 	if err != nil || time.Until(expiry) > 40*time.Minute || time.Until(expiry) < 39*time.Minute {
 		t.Errorf("the expiration is %q", got.body["Expiration"])
 	}
-	if want := "prod." + w.namespace + ".app"; id.RoleARN != roles+"app" || id.SessionName != want {
+	if want := "prod." + w.Namespace + ".app"; id.RoleARN != roles+"app" || id.SessionName != want {
 		t.Errorf("got %s as %q, want %q", id.RoleARN, id.SessionName, want)
 	}
-	want := map[string]string{"team": "a", "kubernetes-namespace": w.namespace, "kubernetes-service-account": "app",
+	want := map[string]string{"team": "a", "kubernetes-namespace": w.Namespace, "kubernetes-service-account": "app",
 		"kubernetes-pod-name": p.Name, "kubernetes-pod-uid": string(p.UID), "cluster": "prod"}
 	if !maps.Equal(id.Tags, want) {
 		t.Errorf("the tags are %v, want %v", id.Tags, want)
@@ -68,31 +67,13 @@ func TestIssue(t *testing.T) {
 	w.events.expectNone(t)
 }
 
-func TestTwoExternalIDsNeverShare(t *testing.T) {
-	w := newEnvironment(t)
-	role := w.role("app", func(trust *cloudtest.Trust) { trust.ExternalID = "one" })
-	b := w.bind("app", role, func(b *v1alpha1.IAMBinding) { b.Spec.AWS.ExternalID = "one" })
-	token := w.workerToken("app")
-	w.identity(w.ask(token))
-
-	b.Spec.AWS.ExternalID = "two"
-	w.update(b)
-	w.eventually("the external ID counts", func() bool {
-		a := w.ask(token)
-		return a.status == http.StatusForbidden && a.body["Code"] == "AccessDenied"
-	})
-	b.Spec.AWS.ExternalID = "one"
-	w.update(b)
-	w.eventually("the first one has its credentials", func() bool { return w.ask(token).status == http.StatusOK })
-}
-
 func (w *environment) update(b *v1alpha1.IAMBinding) {
-	w.t.Helper()
-	w.eventually("the binding is updated", func() bool {
+	w.T.Helper()
+	w.Eventually("the binding is updated", func() bool {
 		now := b.DeepCopy()
-		w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now))
+		w.Must(w.Get(w.T.Context(), client.ObjectKeyFromObject(b), now))
 		now.Spec = b.Spec
-		return w.admin.Update(w.t.Context(), now) == nil
+		return w.Update(w.T.Context(), now) == nil
 	})
 }
 
@@ -104,14 +85,14 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 	w.bind("app", w.role("app"))
 	terminating, gone := w.worker("app"), w.worker("app")
 	terminating.Finalizers = []string{"example.com/keep"}
-	w.must(w.admin.Update(t.Context(), terminating))
+	w.Must(w.Update(t.Context(), terminating))
 	tokens := map[*corev1.Pod][]string{}
 	for _, p := range []*corev1.Pod{terminating, gone} {
 		for range 30 {
-			tokens[p] = append(tokens[p], w.token("app", p, audience))
+			tokens[p] = append(tokens[p], w.Token("app", p, audience))
 		}
 		w.identity(w.ask(tokens[p][0]))
-		w.must(w.admin.Delete(t.Context(), p, client.GracePeriodSeconds(0)))
+		w.Must(w.Delete(t.Context(), p, client.GracePeriodSeconds(0)))
 	}
 	refused := func(p *corev1.Pod) func() bool { // the informer of the API server may lag
 		return func() bool {
@@ -121,14 +102,14 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 			return w.ask(tokens[p][0]).status == http.StatusUnauthorized
 		}
 	}
-	w.eventually("the pod that is gone is refused", refused(gone))
+	w.Eventually("the pod that is gone is refused", refused(gone))
 	if refused(terminating)() {
 		t.Error("a terminating pod is refused within its minute")
 	}
 	w.terminatedAt(terminating, time.Now().Add(-61*time.Second))
-	w.eventually("the terminating pod is refused after its minute", refused(terminating))
+	w.Eventually("the terminating pod is refused after its minute", refused(terminating))
 	w.events.expectNone(t)
-	if err := w.admin.Patch(t.Context(), terminating,
+	if err := w.Patch(t.Context(), terminating,
 		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
@@ -137,32 +118,32 @@ func TestRefusedAfterThePodIsGone(t *testing.T) {
 // terminatedAt writes the deletionTimestamp of a pod into etcd, since no client
 // can set it.
 func (w *environment) terminatedAt(p *corev1.Pod, at time.Time) {
-	w.t.Helper()
-	w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p))
+	w.T.Helper()
+	w.Must(w.Get(w.T.Context(), client.ObjectKeyFromObject(p), p))
 	stored := p.DeepCopy()
 	stored.APIVersion, stored.Kind, stored.ResourceVersion = "v1", "Pod", ""
 	stored.DeletionTimestamp = &metav1.Time{Time: at}
 	value, err := json.Marshal(stored)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	body,
 		err := json.Marshal(map[string][]byte{"key": []byte("/registry/pods/" + p.Namespace + "/" + p.Name), "value": value})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost,
-		w.cluster.APIServer().EtcdURL.JoinPath("v3/kv/put").String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost,
+		w.Cluster.APIServer().EtcdURL.JoinPath("v3/kv/put").String(), bytes.NewReader(body))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	_ = response.Body.Close()
-	w.eventually("the API server reads the time", func() bool {
-		return w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(p), p) == nil && p.DeletionTimestamp.Unix() == at.Unix()
+	w.Eventually("the API server reads the time", func() bool {
+		return w.Get(w.T.Context(), client.ObjectKeyFromObject(p), p) == nil && p.DeletionTimestamp.Unix() == at.Unix()
 	})
 }
 
@@ -172,18 +153,18 @@ func TestUnattestedTokens(t *testing.T) {
 	w := newEnvironment(t)
 	w.bind("app", w.role("app"))
 	p := w.worker("app")
-	good := w.token("app", p, audience)
+	good := w.Token("app", p, audience)
 	issuer := testenv.Issuer(t)
 	foreign,
 		err := issuer.Sign(
-		issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "app"}},
+		issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "app"}},
 			[]string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, token := range map[string]string{
-		"the API server's":  w.token("app", p, w.cluster.IssuerURL()),
-		"without a pod":     w.token("app", nil, audience),
+		"the API server's":  w.Token("app", p, w.Cluster.IssuerURL()),
+		"without a pod":     w.Token("app", nil, audience),
 		"forged":            good[:strings.LastIndexByte(good, '.')] + "." + strings.Repeat("A", 86),
 		"of another issuer": foreign,
 	} {
@@ -198,27 +179,13 @@ func TestUnattestedTokens(t *testing.T) {
 	w.events.expectNone(t)
 }
 
-func TestNotBound(t *testing.T) {
-	w := newEnvironment(t)
-	w.bind("other", w.role("other"))
-	p := w.worker("app")
-	a := w.ask(w.token("app", p, audience))
-	if a.status != http.StatusForbidden || a.body["Code"] != podidentity.ReasonNotBound ||
-		!strings.Contains(a.body["Message"], `ServiceAccount "app"`) {
-		t.Errorf("got %v %v", a, a.body)
-	}
-	if !w.events.find("Pod "+p.Name, "Warning NotBound", `"app"`) {
-		t.Errorf("the Events are %q", w.events.all())
-	}
-}
-
 // An Event that repeats is counted by the API server's own rules, so that pods
 // that keep asking write few.
 func TestEventsAtTheAPIServer(t *testing.T) {
 	w := newEnvironment(t, func(w *environment) { w.records = true })
 	b := w.bind("app", roles+"missing")
 	p := w.worker("app")
-	token := w.token("app", p, audience)
+	token := w.Token("app", p, audience)
 	for range 20 {
 		if a := w.ask(token); a.status != http.StatusForbidden {
 			t.Fatalf("got %v", a)
@@ -234,8 +201,8 @@ func TestEventsAtTheAPIServer(t *testing.T) {
 		}
 		return n
 	}
-	w.eventually("there are Events on the pod and the binding", func() bool {
-		w.must(w.admin.List(t.Context(), all, client.InNamespace(w.namespace)))
+	w.Eventually("there are Events on the pod and the binding", func() bool {
+		w.Must(w.List(t.Context(), all, client.InNamespace(w.Namespace)))
 		return count("Pod", p.Name) > 0 && count("IAMBinding", b.Name) > 0
 	})
 	if pods, bindings := count("Pod", p.Name), count("IAMBinding", b.Name); pods != 1 || bindings != 1 {
@@ -253,8 +220,8 @@ func TestTwoBindingsServeNobody(t *testing.T) {
 		!strings.Contains(a.body["Message"], first.Name) {
 		t.Errorf("got %v %v", a, a.body)
 	}
-	w.must(w.admin.Delete(t.Context(), second))
-	w.eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
+	w.Must(w.Delete(t.Context(), second))
+	w.Eventually("the other binding serves again", func() bool { return w.ask(token).status == http.StatusOK })
 }
 
 // A binding that is being deleted counts as gone, for pods and for conflicts,
@@ -265,47 +232,22 @@ func TestBindingThatIsBeingDeleted(t *testing.T) {
 	token := w.workerToken("app")
 	w.identity(w.ask(token))
 	w.awaitCondition(b, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	w.must(w.admin.Delete(t.Context(), b))
-	w.eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == podidentity.ReasonNotBound })
+	w.Must(w.Delete(t.Context(), b))
+	w.Eventually("the pod is not bound", func() bool { return w.ask(token).body["Code"] == podidentity.ReasonNotBound })
 	next := w.bind("app", w.role("next"))
 	if id := w.identity(w.ask(token)); id.RoleARN != roles+"next" {
 		t.Errorf("got %s", id.RoleARN)
 	}
 	w.awaitCondition(next, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 	if c := meta.FindStatusCondition(b.Status.Conditions,
 		v1alpha1.ConditionAccepted); c.Reason != podidentity.ReasonAccepted || c.ObservedGeneration == b.Generation {
 		t.Errorf("the condition is %v", c)
 	}
-	if err := w.admin.Patch(t.Context(), b,
+	if err := w.Patch(t.Context(), b,
 		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Error(err)
 	}
-}
-
-// The list is checked at every issue, so that a rule that is taken away counts
-// for credentials in the cache too.
-func TestAllowListIsCheckedAtEveryIssue(t *testing.T) {
-	w := newEnvironment(t)
-	w.bind("app", w.role("a"))
-	token := w.workerToken("app")
-	w.identity(w.ask(token))
-	refused := func() bool {
-		a := w.ask(token)
-		return a.status == http.StatusForbidden && a.body["Code"] == podidentity.ReasonRoleNotAllowed
-	}
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace},
-		Roles: []string{roles + "a|" + roles + "b", roles + "a|b"}})
-	w.eventually("the pattern a|b is literal", refused)
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "a"}})
-	w.eventually("the role is served again", func() bool { return w.ask(token).status == http.StatusOK })
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace + "x"}, Roles: []string{"*"}})
-	w.eventually("another namespace's rule does not count", refused)
-	if err := w.admin.Delete(t.Context(),
-		&v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}); err != nil {
-		t.Fatal(err)
-	}
-	w.eventually("without a list no role is allowed", refused)
 }
 
 // A server without an identity at AWS answers 503, since no pod can mend that.
@@ -319,7 +261,7 @@ func TestServerWithoutIdentity(t *testing.T) {
 	w.trustServer()
 	tokens := []string{w.workerToken("app"), w.workerToken("app")}
 	for _, token := range tokens {
-		w.eventually("the server has an identity", func() bool {
+		w.Eventually("the server has an identity", func() bool {
 			a := w.ask(token)
 			if a.status != http.StatusServiceUnavailable && a.status != http.StatusOK {
 				t.Fatalf("got %v %v", a, a.body)
@@ -342,7 +284,7 @@ func TestRefusedCredentialsOfTheServerAreReplaced(t *testing.T) {
 	if a := w.ask(token); a.status != http.StatusServiceUnavailable {
 		t.Errorf("got %v %v", a, a.body)
 	}
-	w.eventually("the pod has credentials", func() bool { return w.ask(token).status == http.StatusOK })
+	w.Eventually("the pod has credentials", func() bool { return w.ask(token).status == http.StatusOK })
 	w.events.expectNone(t)
 }
 
@@ -368,13 +310,13 @@ func TestReady(t *testing.T) {
 func TestBindingWithATimeThatGoCannotRead(t *testing.T) {
 	var bad *v1alpha1.IAMBinding
 	w := newEnvironment(t, func(w *environment) {
-		bad = &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "bad"},
+		bad = &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "bad"},
 			Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: w.role("bad")},
 				ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "bad"}}}
-		w.must(w.admin.Create(t.Context(), bad))
+		w.Must(w.Create(t.Context(), bad))
 		patch :=
 			`{"status": {"conditions": [{"type": "A", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z"}]}}`
-		w.must(w.admin.Status().Patch(t.Context(), bad, client.RawPatch(types.MergePatchType, []byte(patch))))
+		w.Must(w.Status().Patch(t.Context(), bad, client.RawPatch(types.MergePatchType, []byte(patch))))
 	})
 	if err := w.server.Ready(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz",
 		http.NoBody)); err != nil {
@@ -383,18 +325,7 @@ func TestBindingWithATimeThatGoCannotRead(t *testing.T) {
 	w.bind("app", w.role("app"))
 	for _, account := range []string{"app", "bad"} {
 		token := w.workerToken(account)
-		w.eventually("pods of "+account+" have credentials", func() bool { return w.ask(token).status == http.StatusOK })
+		w.Eventually("pods of "+account+" have credentials", func() bool { return w.ask(token).status == http.StatusOK })
 	}
 	w.awaitCondition(bad, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-}
-
-func TestBindingOfALongIdentity(t *testing.T) {
-	w := newEnvironment(t)
-	path := strings.Repeat("p", 510) + "/" // 512 with the slash before it
-	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 189)
-	w.bind(long, w.role(path+"app"))
-	id := w.identity(w.ask(w.workerToken(long)))
-	if id.RoleARN != roles+path+"app" || id.SessionName != server.SessionName("prod", w.namespace, long) {
-		t.Errorf("got %+v", id)
-	}
 }

@@ -18,10 +18,10 @@ import (
 
 func (w *environment) awaitCondition(b *v1alpha1.IAMBinding, conditionType string, status metav1.ConditionStatus,
 	reason string) metav1.Condition {
-	w.t.Helper()
+	w.T.Helper()
 	now := &v1alpha1.IAMBinding{}
-	w.eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
-		w.must(w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(b), now))
+	w.Eventually(conditionType+" is "+string(status)+", "+reason, func() bool {
+		w.Must(w.Get(w.T.Context(), client.ObjectKeyFromObject(b), now))
 		c := meta.FindStatusCondition(now.Status.Conditions, conditionType)
 		return c != nil && c.Status == status && c.Reason == reason && c.ObservedGeneration == now.Generation
 	})
@@ -37,7 +37,7 @@ func TestStatus(t *testing.T) {
 	}
 	w.awaitCondition(good, v1alpha1.ConditionConflict, metav1.ConditionFalse, podidentity.ReasonNoConflict)
 	c := w.awaitCondition(good, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
-	if want := "prod." + w.namespace + ".app"; !strings.Contains(c.Message, want) {
+	if want := "prod." + w.Namespace + ".app"; !strings.Contains(c.Message, want) {
 		t.Errorf("the message is %q", c.Message)
 	}
 
@@ -57,10 +57,10 @@ func TestStatus(t *testing.T) {
 	}
 	w.awaitCondition(second, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "app"}})
+	w.Allow(v1alpha1.AllowRule{Namespaces: []string{"*"}, Roles: []string{roles + "app"}})
 	w.awaitCondition(second, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed)
 	w.awaitCondition(good, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	w.eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
+	w.Eventually("there is an Event", func() bool { return w.events.find("IAMBinding "+second.Name, "RoleNotAllowed") })
 }
 
 func TestStatusWarnsOfShortSessions(t *testing.T) {
@@ -93,24 +93,24 @@ func TestReplicaThatIsNotTheLeader(t *testing.T) {
 	w := newEnvironment(t, func(w *environment) {
 		w.series, w.elects = &series{}, true
 		now := metav1.NowMicro()
-		lease.Namespace, lease.Spec.HolderIdentity = w.namespace, new("other")
+		lease.Namespace, lease.Spec.HolderIdentity = w.Namespace, new("other")
 		lease.Spec.LeaseDurationSeconds, lease.Spec.AcquireTime, lease.Spec.RenewTime = new(int32(3600)), &now, &now
-		w.must(w.admin.Create(t.Context(), lease))
+		w.Must(w.Create(t.Context(), lease))
 	})
 	deleted, b := w.bind("deleted", w.role("app")), w.bind("app", w.role("app"))
 	w.identity(w.ask(w.workerToken("app")))
-	if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil || len(b.Status.Conditions) > 0 {
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil || len(b.Status.Conditions) > 0 {
 		t.Errorf("the conditions are %v, %v", b.Status.Conditions, err)
 	}
-	w.eventually("the replica knows the binding", func() bool {
+	w.Eventually("the replica knows the binding", func() bool {
 		return w.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(deleted), &v1alpha1.IAMBinding{}) == nil
 	})
-	w.must(w.admin.Delete(t.Context(), deleted))
-	w.eventually("its series are deleted", func() bool {
+	w.Must(w.Delete(t.Context(), deleted))
+	w.Eventually("its series are deleted", func() bool {
 		_, ok := w.series.deleted.Load("IAMBinding " + deleted.Namespace + "/" + deleted.Name + " credentials")
 		return ok
 	})
-	w.must(w.admin.Delete(t.Context(), lease))
+	w.Must(w.Delete(t.Context(), lease))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 }
 
@@ -121,14 +121,14 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	b := w.bind("app", w.role("app"))
 	w.awaitCondition(b, v1alpha1.ConditionRoleAssumable, metav1.ConditionTrue, podidentity.ReasonAssumed)
 	before := &v1alpha1.IAMBinding{}
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), before))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(b), before))
 	// A change of the list has every binding reconciled.
 	other := w.bind("other", w.role("other"))
 	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	w.allow(v1alpha1.AllowRule{Namespaces: []string{w.namespace}, Roles: []string{roles + "app"}})
+	w.Allow(v1alpha1.AllowRule{Namespaces: []string{w.Namespace}, Roles: []string{roles + "app"}})
 	w.awaitCondition(other, v1alpha1.ConditionAccepted, metav1.ConditionFalse, podidentity.ReasonRoleNotAllowed)
 	after := &v1alpha1.IAMBinding{}
-	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), after))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(b), after))
 	if before.ResourceVersion != after.ResourceVersion {
 		t.Errorf("the status was written again: %v", after.Status)
 	}
@@ -144,8 +144,8 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 		all = append(all, w.bind("app", w.role("app")))
 	}
 	settled := func(b *v1alpha1.IAMBinding) {
-		w.eventually("the status says that more than two conflict", func() bool {
-			w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+		w.Eventually("the status says that more than two conflict", func() bool {
+			w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 			c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionConflict)
 			return c != nil && strings.HasPrefix(c.Message, "more than two IAMBindings")
 		})
@@ -158,7 +158,7 @@ func TestOneMoreConflictingBindingRewritesNoOther(t *testing.T) {
 	behind := w.bind("other", w.role("other")) // is reconciled after those that the one more has queued
 	w.awaitCondition(behind, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
 	for _, b := range all {
-		w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+		w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 		if b.ResourceVersion != before[b.Name] {
 			t.Errorf("the status of %s was written again: %v", b.Name, b.Status)
 		}
@@ -189,13 +189,13 @@ func TestStatusOfRolesThatCannotBeAssumed(t *testing.T) {
 	}
 	for _, want := range []string{"let the trust policy of role \"" + roles +
 		"missing\" allow sts:AssumeRole and sts:TagSession",
-		`the session name "prod.` + w.namespace + `.missing"`, `the tag cluster "prod"`} {
+		`the session name "prod.` + w.Namespace + `.missing"`, `the tag cluster "prod"`} {
 		if !strings.Contains(c.Message, want) {
 			t.Errorf("the message lacks %q: %s", want, c.Message)
 		}
 	}
 	w.awaitCondition(missing, v1alpha1.ConditionAccepted, metav1.ConditionTrue, podidentity.ReasonAccepted)
-	w.eventually("there is an Event", func() bool {
+	w.Eventually("there is an Event", func() bool {
 		return w.events.find("IAMBinding "+missing.Name, "AccessDenied", "sts:AssumeRole", "session name")
 	})
 

@@ -1,6 +1,8 @@
-// Package podscenario plays how a pod gets AWS credentials and loses them, on a
-// real API server and with a simulated AWS. The program
-// iam-credentials-provider is tested in it, and examples/podidentity shows it.
+// Package podscenario has what tests of pod identity share. An Environment is an
+// API server with the kinds, for the packages. A Scenario plays how a pod gets
+// AWS credentials and loses them, on a real API server and with a simulated
+// AWS. The program iam-credentials-provider is tested in it, and
+// examples/podidentity shows it.
 package podscenario
 
 import (
@@ -10,11 +12,8 @@ import (
 	"os"
 	"path/filepath"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +24,6 @@ import (
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/controlplane"
 	"github.com/workloadid/workloadid/internal/testing/scenario"
-	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
 // Namespace holds server and webhook, which run as these ServiceAccounts.
@@ -95,8 +93,8 @@ func (s *Scenario) SetUpOn(cluster *controlplane.Cluster) (err error) {
 		return err
 	}
 	s.Defer(func() error { s.Cloud.Close(); return nil })
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	scheme, err := Scheme()
+	if err != nil {
 		return err
 	}
 	if s.Admin, err = client.New(s.Cluster.Config(), client.Options{Scheme: scheme}); err != nil {
@@ -159,19 +157,10 @@ func writeCertificate(dir string) ([]byte, error) {
 	return pem, err
 }
 
-// requestToken asks for a token as the kubelet does.
-func (s *Scenario) requestToken(ctx context.Context, namespace, name string,
-	spec authenticationv1.TokenRequestSpec) (string, error) {
-	request := &authenticationv1.TokenRequest{Spec: spec}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	err := s.Admin.SubResource("token").Create(ctx, account, request)
-	return request.Status.Token, err
-}
-
 // ConfigOf returns the configuration of a ServiceAccount of the installation.
 func (s *Scenario) ConfigOf(ctx context.Context, account string) (*rest.Config, error) {
 	kube := rest.AnonymousClientConfig(s.Cluster.Config())
 	var err error
-	kube.BearerToken, err = s.requestToken(ctx, Namespace, account, authenticationv1.TokenRequestSpec{})
+	kube.BearerToken, err = RequestToken(ctx, s.Admin, Namespace, account, nil)
 	return kube, err
 }

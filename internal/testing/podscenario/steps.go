@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -84,8 +82,7 @@ func (s *Scenario) Install(ctx context.Context) error {
 // AwaitKinds waits until the API server serves what the manifests define.
 func (s *Scenario) AwaitKinds(ctx context.Context) error {
 	return scenario.Wait(ctx, "the API server does not serve IAMBindings", func(ctx context.Context) (bool, error) {
-		return true, errors.Join(s.Admin.List(ctx, &v1alpha1.IAMBindingList{}),
-			s.Admin.List(ctx, &v1alpha1.IAMRoleAllowListList{}))
+		return true, servesKinds(ctx, s.Admin)
 	})
 }
 
@@ -140,10 +137,11 @@ func (s *Scenario) Allow(ctx context.Context) error {
 	return nil
 }
 
+// binding returns an IAMBinding of the application.
 func binding(name, role string) *v1alpha1.IAMBinding {
-	return &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant, Name: name},
-		Spec: v1alpha1.IAMBindingSpec{
-			AWS: v1alpha1.AWSRole{RoleARN: role}, ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: app}}}
+	b := Binding(Tenant, app, role)
+	b.Name, b.GenerateName = name, ""
+	return b
 }
 
 // Bind creates the role with the trust policy that wid pod-identity
@@ -231,9 +229,7 @@ func (s *Scenario) Inject(ctx context.Context) (err error) {
 	for _, v := range container.Env {
 		s.Detail("container", "%s has %s", container.Name, v.Name)
 	}
-	s.Token, err = s.requestToken(ctx, Tenant, app, authenticationv1.TokenRequestSpec{Audiences: []string{Audience},
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: s.Pod.Name,
-			UID: s.Pod.UID}})
+	s.Token, err = RequestToken(ctx, s.Admin, Tenant, app, s.Pod, Audience)
 	return err
 }
 
@@ -292,12 +288,17 @@ func (s *Scenario) refusedPod(ctx context.Context) (answer string, err error) {
 	return answer, err
 }
 
-// End deletes the pod.
-func (s *Scenario) End(ctx context.Context) error {
-	if err := scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
+// AwaitCredentials waits until the server serves the pod.
+func (s *Scenario) AwaitCredentials(ctx context.Context) error {
+	return scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
 		status, _, err := s.Ask(ctx, s.ServerURL())
 		return status == http.StatusOK, err
-	}); err != nil {
+	})
+}
+
+// End deletes the pod.
+func (s *Scenario) End(ctx context.Context) error {
+	if err := s.AwaitCredentials(ctx); err != nil {
 		return err
 	}
 	start := time.Now()
