@@ -14,7 +14,7 @@ import (
 func TestSecondBindingIsAWarning(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	hook := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := w.Get(t.Context(), client.ObjectKey{Name: w.namespace + "-0"}, hook); err != nil {
+	if err := w.Get(t.Context(), client.ObjectKey{Name: w.Namespace + "-0"}, hook); err != nil {
 		t.Fatal(err)
 	}
 	rule := *hook.Webhooks[0].Rules[0].DeepCopy()
@@ -24,9 +24,9 @@ func TestSecondBindingIsAWarning(t *testing.T) {
 	if err := w.Update(t.Context(), hook); err != nil {
 		t.Fatal(err)
 	}
-	first := bindingOf(w.namespace, "app")
+	first := bindingOf(w.Namespace, "app")
 	w.create(t, first)
-	second := bindingOf(w.namespace, "app")
+	second := bindingOf(w.Namespace, "app")
 	var warnings []string
 	kubetest.Eventually(t, "the API server asks the webhook", func() bool {
 		w.create(t, second.DeepCopy(), client.DryRunAll)
@@ -37,7 +37,7 @@ func TestSecondBindingIsAWarning(t *testing.T) {
 		!strings.Contains(warnings[0], `"app"`) {
 		t.Errorf("warnings %q", warnings)
 	}
-	other := bindingOf(w.namespace, "other")
+	other := bindingOf(w.Namespace, "other")
 	w.create(t, other)
 	first.Labels = map[string]string{"a": "b"}
 	if err := w.Update(t.Context(), first); err != nil {

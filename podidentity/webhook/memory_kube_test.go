@@ -8,39 +8,26 @@ import (
 	"testing"
 	"time"
 
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
-	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
 // Without the admission policy a tenant stores bindings of 1.2 MB each. The
 // review of a pod without a binding reads them all.
 func TestMemoryOfAReviewThatReadsLargeBindings(t *testing.T) {
-	cluster := kubetest.Start(t)
-	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD())
-	scheme := clientgoscheme.Scheme
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	var live client.Client
-	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool {
-		var err error
-		live, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
-		return err == nil && live.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil
-	})
-	ns := cluster.Namespace(t)
-	storeLargeBindings(t, live, ns, 12)
+	w := podscenario.New(t, kubetest.Start(t))
+	storeLargeBindings(t, w, w.Namespace, 12)
 
 	o := options()
-	o.Bindings, o.Live = &lister{running: map[string]int{}, end: closed()}, live
+	o.Bindings, o.Live = &lister{running: map[string]int{}, end: closed()}, w
 	h := newHandler(t, o)
 	peak := measure(func() {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				body := review(t, inNamespace(ns), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
+				body := review(t, inNamespace(w.Namespace), `{"spec":{"serviceAccountName":"app","containers":[{"name":"a"}]}}`)
 				for !post(t, h, "application/json", body).Allowed { // on a slow machine it asks for another try
 				}
 			})

@@ -53,7 +53,7 @@ func TestResourcesOverAllContainers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, account := range []string{"plain", "app"} {
-				pod := w.pod(account)
+				pod := w.Pod(account)
 				if row.pod.Requests != nil || row.pod.Limits != nil {
 					pod.Spec.Resources = row.pod.DeepCopy()
 				}
@@ -77,12 +77,12 @@ func TestLimitRangeCountsTheSidecar(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
-	w.create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ratio"},
+	w.create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "ratio"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 			Type: corev1.LimitTypeContainer, Default: memory, DefaultRequest: memory,
 			MaxLimitRequestRatio: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")}}}}})
 	named := func(account string) *corev1.Pod {
-		pod := w.pod(account)
+		pod := w.Pod(account)
 		pod.GenerateName, pod.Name = "", "pod-of-"+account
 		return pod
 	}

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +30,7 @@ import (
 
 	"github.com/workloadid/workloadid/internal/podidentity"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 	"github.com/workloadid/workloadid/podidentity/webhook"
 )
@@ -39,9 +39,9 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 // environment is a real API server that asks the webhook in its own namespaces.
 type environment struct {
-	client.Client
-	namespace string
-	warned    *warned
+	*podscenario.Environment
+
+	warned *warned
 }
 
 // warned collects the warnings that a client gets.
@@ -69,30 +69,18 @@ func (w *warned) take() []string {
 // API server asks afterwards.
 func newEnvironment(t testing.TB, cluster *kubetest.Cluster, others ...http.Handler) *environment {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD())
-	w := &environment{warned: &warned{}}
+	w := &environment{Environment: podscenario.New(t, cluster), warned: &warned{}}
 	config := cluster.Config()
 	config.WarningHandlerWithContext = w.warned
 	var err error
-	if w.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	kubetest.Eventually(t, "the API server serves IAMBindings", func() bool {
-		return w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil
-	})
+	w.Client, err = client.New(config, client.Options{Scheme: w.Scheme()})
+	w.Must(err)
 	o := options()
 	o.Live = w.Client
-	o.Bindings = startCache(t, cluster.Config(), scheme)
-	w.namespace = cluster.Namespace(t)
-	w.label(t, map[string]string{"kubetest": w.namespace, "pod-security.kubernetes.io/enforce": "restricted"})
+	o.Bindings = startCache(t, cluster.Config(), w.Scheme())
+	w.label(t, map[string]string{"kubetest": w.Namespace, "pod-security.kubernetes.io/enforce": "restricted"})
 	for _, account := range []string{"default", "canary"} { // for the plugin of ServiceAccounts, where it runs
-		w.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}})
+		w.Account(account)
 	}
 	w.register(t, append([]http.Handler{newHandler(t, o)}, others...)...)
 	return w
@@ -117,7 +105,7 @@ func (w *environment) label(t testing.TB, labels map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
 	if err := w.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +139,8 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := fmt.Sprintf("%s-%d", w.namespace, i) // the API server asks in the order of the names
-		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.namespace, w.namespace, server.URL, bundle),
+		name := fmt.Sprintf("%s-%d", w.Namespace, i) // the API server asks in the order of the names
+		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, configuration, name, w.Namespace, w.Namespace, server.URL, bundle),
 			&object.Object); err != nil {
 			t.Fatal(err)
 		}
@@ -163,10 +151,10 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 			}
 		})
 	}
-	canary := bindingOf(w.namespace, "canary")
+	canary := bindingOf(w.Namespace, "canary")
 	w.create(t, canary)
 	kubetest.Eventually(t, "the API server asks the webhooks", func() bool {
-		pod := w.pod("canary")
+		pod := w.Pod("canary")
 		err := w.Create(t.Context(), pod, client.DryRunAll)
 		return err == nil && len(pod.Spec.InitContainers) > 0 && (len(handlers) == 1 || len(pod.Spec.Containers) > 1)
 	})
@@ -174,23 +162,7 @@ func (w *environment) register(t testing.TB, handlers ...http.Handler) {
 }
 
 func bindingOf(namespace, account string) *v1alpha1.IAMBinding {
-	b := bind("", account)
-	b.Namespace, b.GenerateName = namespace, "b-"
-	return &b
-}
-
-// pod passes the Pod Security level restricted.
-func (w *environment) pod(account string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "pod-"},
-		Spec: corev1.PodSpec{
-			ServiceAccountName: account,
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-			Containers: []corev1.Container{{Name: "app", Image: "app", SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
-		},
-	}
+	return podscenario.Binding(namespace, account, "arn:aws:iam::123456789012:role/app")
 }
 
 func (w *environment) create(t testing.TB, object client.Object, opts ...client.CreateOption) {
@@ -202,7 +174,7 @@ func (w *environment) create(t testing.TB, object client.Object, opts ...client.
 
 func (w *environment) bind(t testing.TB, account string) {
 	t.Helper()
-	w.create(t, bindingOf(w.namespace, account))
+	w.create(t, bindingOf(w.Namespace, account))
 }
 
 // adder is another team's webhook, which adds a container and an init
@@ -237,7 +209,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
 	t.Run("an injected pod passes", func(t *testing.T) {
-		pod := w.pod("app")
+		pod := w.Pod("app")
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(9007199254740993))
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists,
 			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(9223372036854775807))}}
@@ -249,7 +221,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			*pod.Spec.Tolerations[0].TolerationSeconds != 9223372036854775807 {
 			t.Error("a large number has changed")
 		}
-		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "again-"}, Spec: pod.Spec}
+		again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, GenerateName: "again-"}, Spec: pod.Spec}
 		w.create(t, again)
 		if len(again.Spec.InitContainers) != 1 || len(again.Spec.Containers[0].Env) != 2 ||
 			len(again.Spec.Volumes) != len(pod.Spec.Volumes) {
@@ -257,7 +229,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		}
 	})
 	t.Run("the redirect does not pass", func(t *testing.T) {
-		pod := w.pod("app")
+		pod := w.Pod("app")
 		pod.Annotations = map[string]string{webhook.AnnotationRedirect: "true"}
 		err := w.Create(t.Context(), pod)
 		if !apierrors.IsForbidden(err) ||
@@ -267,7 +239,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 	})
 	t.Run("warnings reach the user", func(t *testing.T) {
 		w.warned.take()
-		pod := w.pod("app")
+		pod := w.Pod("app")
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "AWS_PROFILE", Value: "x"}}
 		w.create(t, pod, client.DryRunAll)
 		if got := w.warned.take(); len(got) != 1 || !strings.Contains(got[0], "sets AWS_PROFILE, which") {
@@ -275,7 +247,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		}
 	})
 	t.Run("updates, ephemeral containers and resizing pass", func(t *testing.T) {
-		pod := w.pod("app")
+		pod := w.Pod("app")
 		w.create(t, pod)
 		pod.Labels = map[string]string{"a": "b"}
 		if err := w.Update(t.Context(), pod); err != nil {
@@ -299,7 +271,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 		}
 	})
 	t.Run("the deprecated field serviceAccount", func(t *testing.T) {
-		pod := w.pod("")
+		pod := w.Pod("")
 		pod.Spec.DeprecatedServiceAccount = "app"
 		if err := w.Create(t.Context(), pod); err != nil || len(pod.Spec.InitContainers) != 1 {
 			t.Errorf("got %+v: %v", pod.Spec, err)
@@ -312,7 +284,7 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 func TestReinvocation(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t), adder(t))
 	w.bind(t, "app")
-	pod := w.pod("app")
+	pod := w.Pod("app")
 	w.create(t, pod)
 	if len(pod.Spec.Containers) != 2 || len(pod.Spec.InitContainers) != 1 || pod.Spec.Containers[0].Name != "mesh" {
 		t.Fatalf("got %+v", pod.Spec)
@@ -331,13 +303,13 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 	cluster := kubetest.StartNew(t, kubetest.Flag{Name: "disable-admission-plugins", Value: "DefaultStorageClass"})
 	w := newEnvironment(t, cluster)
 	w.bind(t, "default")
-	pod := w.pod("")
+	pod := w.Pod("")
 	w.create(t, pod)
 	if len(pod.Spec.InitContainers) != 1 || len(pod.Spec.Volumes) != 2 || env(pod.Spec.Containers[0])[fullURI] == "" ||
 		len(pod.Spec.Containers[0].VolumeMounts) != 1 {
 		t.Errorf("got %+v", pod.Spec)
 	}
-	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "again-"}, Spec: pod.Spec}
+	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, GenerateName: "again-"}, Spec: pod.Spec}
 	if err := w.Create(t.Context(), again); err != nil {
 		t.Error(err)
 	}
@@ -348,7 +320,7 @@ func TestWithTheServiceAccountPlugin(t *testing.T) {
 func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 	w := newEnvironment(t, kubetest.Start(t))
 	w.bind(t, "app")
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cpu"},
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "cpu"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}}}
 	w.create(t, quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard,
@@ -357,10 +329,10 @@ func TestNamespaceWithAQuotaOnCPULimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubetest.Eventually(t, "the quota counts", func() bool {
-		err := w.Create(t.Context(), w.pod("app"))
+		err := w.Create(t.Context(), w.Pod("app"))
 		return err != nil && strings.Contains(err.Error(), "must specify limits.cpu")
 	})
-	pod := w.pod("app")
+	pod := w.Pod("app")
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 	}
