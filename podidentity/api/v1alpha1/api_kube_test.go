@@ -11,12 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
+	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
@@ -24,54 +24,26 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 const account = "arn:aws:iam::123456789012:role/"
 
-// environment is a real API server with the CRDs and the policy.
-type environment struct {
-	client.Client
-	cluster *kubetest.Cluster
-}
+// environment is a real API server with the policy.
+type environment struct{ *podscenario.Environment }
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	cluster := kubetest.Start(t)
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	w := &environment{cluster: cluster}
-	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD(), v1alpha1.Policy())
-	kubetest.Eventually(t, "the API server serves the kinds", func() bool {
-		var err error
-		w.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
-		return err == nil && w.List(t.Context(), &v1alpha1.IAMBindingList{}) == nil &&
-			w.List(t.Context(), &v1alpha1.IAMRoleAllowListList{}) == nil
-	})
+	w := &environment{podscenario.New(t, kubetest.Start(t))}
+	kubetest.Apply(t, w.Cluster.Client(), v1alpha1.Policy())
 	return w
 }
 
 func binding(namespace, role string) *v1alpha1.IAMBinding {
-	return &v1alpha1.IAMBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "b-"},
-		Spec: v1alpha1.IAMBindingSpec{
-			AWS:               v1alpha1.AWSRole{RoleARN: role},
-			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"},
-		},
-	}
+	return podscenario.Binding(namespace, "app", role)
 }
 
 // allow replaces the allow-list and waits until the policy follows, which a
 // namespace of its own shows.
 func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 	t.Helper()
-	canary := w.cluster.Namespace(t)
-	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
-	if err := w.Delete(t.Context(), list); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
-	list = &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.AllowListName}}
-	list.Spec.Rules = append(rules, v1alpha1.AllowRule{Namespaces: []string{canary}, Roles: []string{account + "canary"}})
-	if err := w.Create(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	canary := w.Cluster.Namespace(t)
+	w.Allow(append(rules, v1alpha1.AllowRule{Namespaces: []string{canary}, Roles: []string{account + "canary"}})...)
 	kubetest.Eventually(t, "the policy knows the allow-list", func() bool {
 		return w.Create(t.Context(), binding(canary, account+"canary")) == nil
 	})
@@ -79,7 +51,7 @@ func (w *environment) allow(t *testing.T, rules ...v1alpha1.AllowRule) {
 
 func TestPolicyChecksTheAllowList(t *testing.T) {
 	w := newEnvironment(t)
-	ns, other := w.cluster.Namespace(t), w.cluster.Namespace(t)
+	ns, other := w.Namespace, w.Cluster.Namespace(t)
 	const path = "arn:aws:iam::123456789012:role/team/"
 
 	kubetest.Eventually(t, "the policy is in force", func() bool {
@@ -121,7 +93,7 @@ func TestPolicyChecksTheAllowList(t *testing.T) {
 // One such time would fail the list of all bindings in programs written in Go.
 func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	b := binding(ns, account+"app")
 	if err := w.Create(t.Context(), b); err != nil {
@@ -162,7 +134,7 @@ func TestPolicyRefusesTimesThatGoCannotRead(t *testing.T) {
 // Servers and webhooks read whole bindings before they drop the metadata.
 func TestPolicyBoundsMetadata(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	w.awaitBound(t, ns)
 	const mega = 1_200_000
@@ -233,7 +205,7 @@ spec: {aws: {roleArn: "%sapp"}, serviceAccountRef: {name: app}}
 // at once, and be deleted. It cannot grow.
 func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	w.awaitBound(t, ns)
 	const mega = 600_000
@@ -263,7 +235,7 @@ func TestPolicyLetsLargeMetadataShrink(t *testing.T) {
 // finalizer can go, but not be edited.
 func TestPolicyAfterTheListHasChanged(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{account + "app"}})
 	b := binding(ns, account+"app")
 	if err := w.Create(t.Context(), b); err != nil {
@@ -287,7 +259,7 @@ func TestPolicyAfterTheListHasChanged(t *testing.T) {
 // server's expressions.
 func TestPolicyWithTheLongestList(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	var namespaces []string
 	for i := range 63 {
 		namespaces = append(namespaces, fmt.Sprintf("%s-%02d*", ns, i))
@@ -309,7 +281,7 @@ func TestPolicyWithTheLongestList(t *testing.T) {
 
 func TestBindingValidation(t *testing.T) {
 	w := newEnvironment(t)
-	ns := w.cluster.Namespace(t)
+	ns := w.Namespace
 	w.allow(t, v1alpha1.AllowRule{Namespaces: []string{ns}, Roles: []string{"*"}})
 	longest := "arn:aws-us-gov:iam::123456789012:role/" + strings.Repeat(strings.Repeat("p", 99)+"/", 5) +
 		strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
@@ -506,15 +478,15 @@ func (w *environment) createUnbound(t *testing.T, ns string, size int) *v1alpha1
 func (w *environment) without(t *testing.T, policy string, do func() bool) {
 	t.Helper()
 	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-	if err := w.cluster.Client().Get(t.Context(), client.ObjectKey{Name: policy}, bound); err != nil {
+	if err := w.Cluster.Client().Get(t.Context(), client.ObjectKey{Name: policy}, bound); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cluster.Client().Delete(t.Context(), bound); err != nil {
+	if err := w.Cluster.Client().Delete(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
 	kubetest.Eventually(t, "the policy is not in force", do)
 	bound.ResourceVersion = ""
-	if err := w.cluster.Client().Create(t.Context(), bound); err != nil {
+	if err := w.Cluster.Client().Create(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
 }
