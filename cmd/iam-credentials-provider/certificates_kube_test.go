@@ -5,11 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 )
 
@@ -36,33 +34,21 @@ import (
 type rotation struct {
 	*environment
 	replicas  []*rotator
-	skews     [2]time.Duration // of the clocks of the replicas
-	clock     time.Time        // of the API server
+	clock     time.Time
 	revisions int
 }
 
 func newRotation(t *testing.T, w *environment) *rotation {
 	t.Helper()
 	r := &rotation{environment: w}
-	for i := range r.skews {
+	for range 2 {
 		kube, err := w.ConfigOf(t.Context(), podscenario.CertificatesAccount)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kube.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(request *http.Request) (*http.Response, error) {
-				answer, err := next.RoundTrip(request)
-				if err == nil {
-					answer.Header.Set("Date", r.clock.UTC().Format(http.TimeFormat))
-				}
-				return answer, err
-			})
-		})
 		replica := &rotator{options: certificateOptions{
-			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)}, now: func() time.Time {
-				return r.clock.Add(r.skews[i])
-			}}}
-		kube.Wrap(replica.compareClocks)
+			namespace: namespace, ips: []net.IP{net.IPv4(127, 0, 0, 1)},
+			now: func() time.Time { return r.clock }}}
 		if replica.client, err = client.New(kube, client.Options{Scheme: w.Admin.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +122,7 @@ func (r *rotation) serving(t *testing.T) *x509.Certificate {
 	var found *x509.Certificate
 	for secret, address := range map[string]string{name: r.Server, webhookName: r.Webhook} {
 		want := leaf(t, r.secret(t, secret).Data[corev1.TLSCertKey])
-		await(t, "the new certificate of "+secret, func() bool {
+		kubetest.Eventually(t, "the new certificate of "+secret+" is presented", func() bool {
 			dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // compared below
 			conn, err := dialer.DialContext(t.Context(), "tcp", address)
 			if err != nil {
@@ -175,55 +161,39 @@ func (r *rotation) registered(t *testing.T) *admissionregistrationv1.MutatingWeb
 	return registration
 }
 
-// load asks the server and creates pods until stop. Each failure fails the
-// test.
+// load creates pods until stop. Each refusal fails the test.
 type load struct {
-	issued, admitted atomic.Int64
-	over             atomic.Bool
-	running          sync.WaitGroup
+	admitted atomic.Int64
+	over     atomic.Bool
+	running  sync.WaitGroup
 }
 
 func startLoad(t *testing.T, w *environment) *load {
 	t.Helper()
 	l := &load{}
-	below := rate.NewLimiter(40, 200) // the limits of the server for a namespace
-	ask := func() {
-		if err := below.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if status, answer, err := w.Ask(t.Context(), w.ServerURL()); err != nil || status != http.StatusOK {
-			t.Errorf("%s, %v", answer, err)
-		}
-		l.issued.Add(1)
-	}
-	admit := func() {
-		pod, err := podscenario.NewPod("next")
-		if err == nil {
-			err = w.Admin.Create(t.Context(), pod, client.DryRunAll)
-		}
-		if err != nil || len(pod.Spec.InitContainers) == 0 {
-			t.Errorf("%d init containers, %v", len(pod.Spec.InitContainers), err)
-		}
-		l.admitted.Add(1)
-	}
-	for _, work := range []func(){ask, ask, admit, admit} {
+	for range 2 {
 		l.running.Go(func() {
 			for !l.over.Load() {
-				work()
+				pod, err := podscenario.NewPod("next")
+				if err == nil {
+					err = w.Admin.Create(t.Context(), pod, client.DryRunAll)
+				}
+				if err != nil || len(pod.Spec.InitContainers) == 0 {
+					t.Errorf("got %d init containers and error %v, want the sidecar", len(pod.Spec.InitContainers), err)
+				}
+				l.admitted.Add(1)
 			}
 		})
 	}
 	return l
 }
 
-// more waits for further requests of both kinds.
+// more waits for further pods.
 func (l *load) more(t *testing.T) {
 	t.Helper()
 	const enough = 100
-	issued, admitted := l.issued.Load(), l.admitted.Load()
-	await(t, "there is load", func() bool {
-		return l.issued.Load() > issued+enough && l.admitted.Load() > admitted+enough
-	})
+	admitted := l.admitted.Load()
+	kubetest.Eventually(t, "there is load", func() bool { return l.admitted.Load() > admitted+enough })
 }
 
 func (l *load) stop() {
@@ -231,100 +201,9 @@ func (l *load) stop() {
 	l.running.Wait()
 }
 
-// handedOut returns the CAs in an answer of the server.
-func (r *rotation) handedOut(t *testing.T) string {
-	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(r.secret(t, name).Data["ca.crt"])
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.ServerURL()+"/v1/credentials", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer "+r.Token)
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close() //nolint:errcheck // it was read
-	var answer struct{ CABundle string }
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
-	return answer.CABundle
-}
-
-// A replica whose clock differs from that of the API server writes nothing, and
-// says why it is not ready.
-func TestReplicaWithAnotherClock(t *testing.T) {
-	w, _ := install(t)
-	r := newRotation(t, w)
-	now := time.Now()
-	r.at(t, now)
-	before := r.state(t)
-	for name, test := range map[string]struct {
-		skew time.Duration
-		want string
-	}{
-		"eleven years ahead":  {11 * 365 * day, "96360h"},
-		"six minutes behind":  {-6 * time.Minute, "6m"},
-		"four minutes ahead":  {4 * time.Minute, ""},
-		"four minutes behind": {-4 * time.Minute, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r.skews[0] = test.skew
-			err := r.replicas[0].try(t.Context())
-			if ready := r.replicas[0].ready(nil); !errors.Is(ready, err) {
-				t.Errorf("ready: %v, want %v", ready, err)
-			}
-			if test.want == "" && err != nil ||
-				test.want != "" && (err == nil || !strings.Contains(err.Error(), "clock") ||
-					!strings.Contains(err.Error(), test.want)) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-			if after := r.state(t); after != before {
-				t.Errorf("it wrote: %s, before %s", after, before)
-			}
-		})
-	}
-}
-
-// state returns the versions of all that the program writes.
-func (r *rotation) state(t *testing.T) (versions string) {
-	t.Helper()
-	for _, secret := range []string{caSecret, name, webhookName} {
-		versions += r.secret(t, secret).ResourceVersion + " "
-	}
-	return versions
-}
-
-// After the Secret of the CAs is gone, clients trust the former CA while the
-// kubelet still has to mount the new certificates.
-func TestCAOutlivesItsSecret(t *testing.T) {
-	w, _ := install(t)
-	r := newRotation(t, w)
-	now := time.Now()
-	r.at(t, now.Add(-time.Hour))
-	former := r.secret(t, name).Data["ca.crt"]
-	if err := w.Admin.Delete(t.Context(), r.secret(t, caSecret)); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		after time.Duration
-		want  bool
-	}{{0, true}, {10 * time.Second, true}, {4 * time.Minute, true}, {6 * time.Minute, false}} {
-		r.at(t, now.Add(test.after))
-		for _, secret := range []string{name, webhookName} {
-			if got := r.secret(t, secret).Data["ca.crt"]; bytes.Contains(got, former) != test.want || bytes.Equal(got, former) {
-				t.Errorf("after %s the former CA is in ca.crt of %s: %t", test.after, secret, !test.want)
-			}
-		}
-	}
-}
-
 // Serving certificates rotate, and then the CA, between two replicas. No
-// request of a sidecar and no admission of a pod fails.
+// admission of a pod fails, and the sidecar of before trusts the server. The
+// server's own TestCertificateRotatesUnderLoad has the requests of sidecars.
 func TestRotationUnderLoad(t *testing.T) {
 	w, _ := install(t)
 	r := newRotation(t, w)
@@ -337,7 +216,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	defer cancel()
 	play(ctx, t, w.Start, w.Allow)
 	r.at(t, now.Add(-61*day)) // the API server learns the CA
-	play(ctx, t, w.Bind, w.Inject, w.serves)
+	play(ctx, t, w.Bind, w.Inject, w.AwaitCredentials)
 	before := r.serving(t)
 	l := startLoad(t, w)
 	defer l.stop()
@@ -356,9 +235,10 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Errorf("the CA has not rotated: %q", next.Issuer)
 	}
 	l.more(t)
-	got, want := r.handedOut(t), string(r.secret(t, name).Data["ca.crt"])
-	if got != want || strings.Count(got, "BEGIN") != 2 {
-		t.Errorf("the answer hands out %q, want two CAs as in the Secret: %q", got, want)
+	answer, err := w.Ask(t.Context())
+	if want := string(r.secret(t, name).Data["ca.crt"]); err != nil || answer.CABundle != want ||
+		strings.Count(want, "BEGIN") != 2 {
+		t.Errorf("got %s with the CAs %q and error %v, want two CAs as in the Secret: %q", answer, answer.CABundle, err, want)
 	}
 
 	// A changed bundle makes the API server open new connections to the
@@ -374,7 +254,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 	l.more(t)
 	l.stop()
-	t.Logf("%d requests and %d admissions", l.issued.Load(), l.admitted.Load())
+	t.Logf("%d admissions", l.admitted.Load())
 	cancel()
 	w.Wait()
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,24 +156,18 @@ func (a *administrator) run(t *testing.T, commands ...string) (output string) {
 			a.finishRollout(t)
 		}
 		var out []byte
-		try := func(ctx context.Context) (bool, error) {
-			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+		var err error
+		try := func() bool {
+			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", command)
 			cmd.Dir = a.dir
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+a.kubeconfig, "PATH="+kubetest.Assets(t)+":"+os.Getenv("PATH"))
-			var err error
-			if out, err = cmd.CombinedOutput(); err != nil {
-				err = fmt.Errorf("%s: %w: %s", command, err, out)
-			}
-			return true, err
+			out, err = cmd.CombinedOutput()
+			return err == nil
 		}
-		var err error
 		if strings.HasPrefix(command, "kubectl apply -f") {
-			err = scenario.Wait(t.Context(), "the command fails", try)
-		} else {
-			_, err = try(t.Context())
-		}
-		if err != nil && !strings.HasPrefix(command, "kubectl diff") { // which exits with 1 if anything differs
-			t.Fatal(err)
+			kubetest.Eventually(t, "this command succeeds: "+command, try)
+		} else if !try() && !strings.HasPrefix(command, "kubectl diff") { // which exits with 1 if anything differs
+			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 		output += string(out)
 	}
@@ -196,12 +188,15 @@ func (a *administrator) refuses(t *testing.T) {
 	want := strings.Fields(page(t).Block("text", "Error from server")) // the page breaks the line
 	a.write(t, "binding.yaml", documented(t, "IAMBinding")[0])
 	got := ""
-	if err := scenario.Wait(t.Context(), "the refusal is another one", func(context.Context) (bool, error) {
+	defer func() {
+		if !slices.Equal(strings.Fields(got), want) {
+			t.Errorf("kubectl prints %q, want %q as on the page", got, strings.Join(want, " "))
+		}
+	}()
+	kubetest.Eventually(t, "kubectl prints the message of the page", func() bool {
 		got = a.run(t, "kubectl apply --dry-run=server -f binding.yaml 2>&1 || true")
-		return slices.Equal(strings.Fields(got), want), nil
-	}); err != nil {
-		t.Errorf("%v: got %s, want %s", err, got, strings.Join(want, " "))
-	}
+		return slices.Equal(strings.Fields(got), want)
+	})
 }
 
 func (a *administrator) finishRollout(t *testing.T) {

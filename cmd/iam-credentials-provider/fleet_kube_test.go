@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/podidentity"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
@@ -68,26 +68,22 @@ func (f *fleet) create(b *testing.B) {
 	f.Cloud.AWS().SetRole(role, cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, TagSession: true})
 	list := &v1alpha1.IAMRoleAllowList{ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
 		Spec: v1alpha1.IAMRoleAllowListSpec{
-			Rules: []v1alpha1.AllowRule{{Namespaces: []string{"fleet-*"}, Roles: []string{role}}}}}
+			Rules: []v1alpha1.AllowRule{{Namespaces: []string{"default", "fleet-*"}, Roles: []string{role}}}}}
 	if err := f.Admin.Create(b.Context(), list); err != nil {
 		b.Fatal(err)
 	}
+	kubetest.Eventually(b, "the policy knows the list", func() bool {
+		return f.Admin.Create(b.Context(), podscenario.Binding("default", "app", role), client.DryRunAll) == nil
+	})
 	each(b, fleetNamespaces, func(ctx context.Context, i int) error {
 		meta := metav1.ObjectMeta{Namespace: fleetNamespace(i), Name: "app"}
-		binding := &v1alpha1.IAMBinding{ObjectMeta: meta, Spec: v1alpha1.IAMBindingSpec{AWS: v1alpha1.AWSRole{RoleARN: role},
-			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}}}
 		for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: meta.Namespace}},
 			&corev1.ServiceAccount{ObjectMeta: meta}} {
 			if err := f.Admin.Create(ctx, o); err != nil {
 				return err
 			}
 		}
-		for { // until the policy knows the list
-			err := f.Admin.Create(ctx, binding)
-			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "IAMRoleAllowList") {
-				return err
-			}
-		}
+		return f.Admin.Create(ctx, podscenario.Binding(meta.Namespace, "app", role))
 	})
 	f.tokens = make([]string, *fleetPods)
 	each(b, *fleetPods, func(ctx context.Context, i int) error {
@@ -96,13 +92,8 @@ func (f *fleet) create(b *testing.B) {
 		if err := f.Admin.Create(ctx, pod); err != nil {
 			return err
 		}
-		request := &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{Audiences: []string{podscenario.Audience},
-				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name,
-					UID: pod.UID}}}
-		err := f.Admin.SubResource("token").Create(ctx,
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "app"}}, request)
-		f.tokens[i] = request.Status.Token
+		var err error
+		f.tokens[i], err = podscenario.RequestToken(ctx, f.Admin, pod.Namespace, "app", pod, podscenario.Audience)
 		return err
 	})
 }
@@ -186,7 +177,7 @@ func BenchmarkFleet(b *testing.B) {
 	defer cancel()
 	play(ctx, b, w.Start)
 	f.create(b)
-	await(b, "the server serves", func() bool { return f.ask(ctx, 0) == nil })
+	kubetest.Eventually(b, "the server serves", func() bool { return f.ask(ctx, 0) == nil })
 	before := heap()
 	idle, _ := resident(b)
 	for round := range 2 {

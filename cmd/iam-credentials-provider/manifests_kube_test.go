@@ -35,7 +35,6 @@ import (
 
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
-	"github.com/workloadid/workloadid/internal/testing/scenario"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
@@ -202,14 +201,6 @@ func play(ctx context.Context, t testing.TB, steps ...func(context.Context) erro
 			t.Fatal(err)
 		}
 	}
-}
-
-// serves waits until the server serves the pod.
-func (w *environment) serves(ctx context.Context) error {
-	return scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
-		status, _, err := w.Ask(ctx, w.ServerURL())
-		return status == http.StatusOK, err
-	})
 }
 
 func TestManifests(t *testing.T) {
@@ -439,16 +430,14 @@ func TestRights(t *testing.T) {
 	r.at(t, time.Now().Add(-61*day))
 	play(ctx, t, w.Start)
 	r.at(t, time.Now())
-	play(ctx, t, w.Allow, w.Bind, w.Inject, w.serves, w.Conflict)
-	if err := scenario.Wait(ctx, "there are no Events on the pod", func(ctx context.Context) (bool, error) {
+	play(ctx, t, w.Allow, w.Bind, w.Inject, w.AwaitCredentials, w.Conflict)
+	kubetest.Eventually(t, "there is an Event on the pod", func() bool {
 		events := &eventsv1.EventList{}
 		err := w.Admin.List(ctx, events, client.InNamespace(podscenario.Tenant))
-		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+		return err == nil && slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
 			return e.Regarding.Kind == "Pod" && e.Reason == "Conflict"
-		}), err
-	}); err != nil {
-		t.Fatal(err)
-	}
+		})
+	})
 	cancel()
 	w.Wait()
 	for _, account := range []string{name, podscenario.WebhookAccount, podscenario.CertificatesAccount} {
@@ -520,7 +509,7 @@ func TestReady(t *testing.T) {
 			}
 			w.Go(account, func() error { return run(ctx, kube) })
 			for _, path := range []string{"/healthz", "/readyz"} {
-				await(t, path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
+				kubetest.Eventually(t, "the program answers "+path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
 			}
 		})
 	}
@@ -549,13 +538,4 @@ func probe(t *testing.T, address, path string) int {
 	}
 	_ = answer.Body.Close()
 	return answer.StatusCode
-}
-
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	if err := scenario.Wait(t.Context(), "still not so: "+what, func(context.Context) (bool, error) {
-		return done(), nil
-	}); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/podscenario"
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
@@ -33,11 +34,8 @@ func (w *environment) tenant(t *testing.T) *v1alpha1.IAMBinding {
 			t.Fatal(err)
 		}
 	}
-	b := &v1alpha1.IAMBinding{ObjectMeta: metav1.ObjectMeta{Namespace: podscenario.Tenant, GenerateName: "b-"},
-		Spec: v1alpha1.IAMBindingSpec{
-			AWS:               v1alpha1.AWSRole{RoleARN: "arn:aws:iam::123456789012:role/app"},
-			ServiceAccountRef: v1alpha1.ServiceAccountReference{Name: "app"}}}
-	await(t, "the policy knows the list", func() bool {
+	b := podscenario.Binding(podscenario.Tenant, "app", "arn:aws:iam::123456789012:role/app")
+	kubetest.Eventually(t, "the policy knows the list", func() bool {
 		return w.Admin.Create(t.Context(), b.DeepCopy(), client.DryRunAll) == nil
 	})
 	return b
@@ -61,7 +59,7 @@ func TestMemoryOfTheWebhooksCache(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- runWebhook(ctx, kube, w.webhook) }()
-		await(t, "the webhook is ready", func() bool { return probe(t, w.webhook.probeAddress, "/readyz") == http.StatusOK })
+		kubetest.Eventually(t, "the webhook is ready", func() bool { return probe(t, w.webhook.probeAddress, "/readyz") == http.StatusOK })
 		after := heap()
 		stop()
 		if err := <-ended; err != nil {
@@ -110,7 +108,7 @@ func TestQuota(t *testing.T) {
 	if err := w.Admin.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the quota is in force", func() bool {
+	kubetest.Eventually(t, "the quota is in force", func() bool {
 		err := w.Admin.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
 		_, counted, _ := unstructured.NestedMap(quota.Object, "status", "used")
 		return err == nil && counted

@@ -266,10 +266,11 @@ func (s *Scenario) Conflict(ctx context.Context) error {
 	s.Detail("condition", "%s is %s", condition.Type, condition.Status)
 	s.Detail("answer", "%s", answer)
 	s.Detail("after", "%s", took.Round(time.Millisecond))
-	if answer, err = s.refusedPod(ctx); err != nil {
+	refusal, err := s.refusedPod(ctx)
+	if err != nil {
 		return err
 	}
-	s.Detail("next pod", "%s", answer)
+	s.Detail("next pod", "%s", refusal)
 	return s.Admin.Delete(ctx, second)
 }
 
@@ -291,8 +292,8 @@ func (s *Scenario) refusedPod(ctx context.Context) (answer string, err error) {
 // AwaitCredentials waits until the server serves the pod.
 func (s *Scenario) AwaitCredentials(ctx context.Context) error {
 	return scenario.Wait(ctx, "the pod gets no credentials", func(ctx context.Context) (bool, error) {
-		status, _, err := s.Ask(ctx, s.ServerURL())
-		return status == http.StatusOK, err
+		answer, err := s.Ask(ctx)
+		return answer.Status == http.StatusOK, err
 	})
 }
 
@@ -317,34 +318,40 @@ func (s *Scenario) End(ctx context.Context) error {
 	return nil
 }
 
-func (s *Scenario) awaitRefusal(ctx context.Context, want int) (answer string, err error) {
+func (s *Scenario) awaitRefusal(ctx context.Context, want int) (answer Answer, err error) {
 	err = scenario.Wait(ctx, fmt.Sprintf("the server does not answer with %d", want),
 		func(ctx context.Context) (bool, error) {
-			var status int
 			var err error
-			status, answer, err = s.Ask(ctx, s.ServerURL())
-			return status == want, err
+			answer, err = s.Ask(ctx)
+			return answer.Status == want, err
 		})
 	return answer, err
 }
 
+// Answer is what the sidecar gets: the CAs with its credentials, or a reason.
+type Answer struct {
+	Status                  int `json:"-"`
+	Code, Message, CABundle string
+}
+
+func (a Answer) String() string { return fmt.Sprintf("%d %s: %s", a.Status, a.Code, a.Message) }
+
 // Ask asks the server as the sidecar does when it renews.
-func (s *Scenario) Ask(ctx context.Context, address string) (status int, answer string, err error) {
+func (s *Scenario) Ask(ctx context.Context) (answer Answer, err error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.ca)
 	transport := &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+podidentity.Path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.ServerURL()+podidentity.Path, http.NoBody)
 	if err != nil {
-		return 0, "", err
+		return answer, err
 	}
 	request.Header.Set("Authorization", "Bearer "+s.Token)
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return 0, "", err
+		return answer, err
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
-	var body struct{ Code, Message string }
-	err = json.NewDecoder(response.Body).Decode(&body)
-	return response.StatusCode, fmt.Sprintf("%d %s: %s", response.StatusCode, body.Code, body.Message), err
+	answer.Status = response.StatusCode
+	return answer, json.NewDecoder(response.Body).Decode(&answer)
 }
