@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
+	"github.com/workloadid/workloadid/internal/testing/storetest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 	"github.com/workloadid/workloadid/issuer/gcppool"
@@ -81,33 +82,9 @@ func read(t *testing.T, store issuer.Store, path string) (content, version strin
 	return string(b), version
 }
 
-func TestKeys(t *testing.T) {
+func TestStore(t *testing.T) {
 	w := newEnvironment(t)
-	synctest.Test(t, func(t *testing.T) {
-		one, other := w.open(t), w.open(t)
-		if _, _, err := one.Read(t.Context(), issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
-			t.Fatalf("no keys: %v", err)
-		}
-		if err := one.Write(t.Context(), issuer.KeysFile, []byte(keyA), ""); err != nil {
-			t.Fatal(err)
-		}
-		if err := other.Write(t.Context(), issuer.KeysFile, []byte(keyB), ""); !errors.Is(err, issuer.ErrChanged) {
-			t.Errorf("created twice: %v", err)
-		}
-		content, version := read(t, other, issuer.KeysFile)
-		if content != keyA {
-			t.Errorf("got %s", content)
-		}
-		if err := other.Write(t.Context(), issuer.KeysFile, []byte(keyB), version); err != nil {
-			t.Fatal(err)
-		}
-		if err := one.Write(t.Context(), issuer.KeysFile, []byte(keyA), version); !errors.Is(err, issuer.ErrChanged) {
-			t.Errorf("old version: %v", err)
-		}
-		if content, _ := read(t, one, issuer.KeysFile); content != keyB {
-			t.Errorf("got %s", content)
-		}
-	})
+	synctest.Test(t, func(t *testing.T) { storetest.Check(t, w.open(t)) })
 }
 
 func TestUploadWaitsForItsOperation(t *testing.T) {
@@ -228,11 +205,7 @@ func TestRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, _, readErr := w.open(t).Read(t.Context(), issuer.KeysFile)
 				for _, err := range []error{readErr, w.open(t).Write(t.Context(), issuer.KeysFile, []byte(keyA), "")} {
-					testenv.CheckError(t, err, tc.reason, tc.want...)
-					if errors.Is(err, issuer.ErrNotExist) || strings.Contains(err.Error(), w.token) ||
-						strings.Contains(err.Error(), "\n") {
-						t.Errorf("got %v", err)
-					}
+					storetest.CheckRefused(t, err, w.token, tc.reason, tc.want...)
 				}
 			})
 		})

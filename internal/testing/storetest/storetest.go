@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 	"github.com/workloadid/workloadid/issuer"
 )
 
@@ -20,29 +23,34 @@ func Check(t *testing.T, store issuer.Store) {
 	if _, _, err := store.Read(ctx, issuer.KeysFile); !errors.Is(err, issuer.ErrNotExist) {
 		t.Fatalf("missing: %v", err)
 	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("one"), ""); err != nil {
+	if err := store.Write(ctx, issuer.KeysFile, keySet("one"), ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("two"), ""); !errors.Is(err, issuer.ErrChanged) {
+	if err := store.Write(ctx, issuer.KeysFile, keySet("two"), ""); !errors.Is(err, issuer.ErrChanged) {
 		t.Errorf("created twice: %v", err)
 	}
 	content, version, err := store.Read(ctx, issuer.KeysFile)
-	if err != nil || string(content) != "one" || version == "" {
-		t.Fatalf("%q, %q, %v", content, version, err)
+	if err != nil || !bytes.Equal(content, keySet("one")) || version == "" {
+		t.Fatalf("got %q of version %q and error %v, want the first content and its version", content, version, err)
 	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("three"), version); err != nil {
+	if err := store.Write(ctx, issuer.KeysFile, keySet("three"), version); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(ctx, issuer.KeysFile, []byte("four"), version); !errors.Is(err, issuer.ErrChanged) {
+	if err := store.Write(ctx, issuer.KeysFile, keySet("four"), version); !errors.Is(err, issuer.ErrChanged) {
 		t.Errorf("old version: %v", err)
 	}
 	if err := store.Write(ctx, issuer.DiscoveryFile, []byte("{}"), version); !errors.Is(err, issuer.ErrChanged) {
 		t.Errorf("a version of a file that does not exist: %v", err)
 	}
-	if content, _, err = store.Read(ctx, issuer.KeysFile); err != nil || string(content) != "three" {
-		t.Errorf("got the content %q and the error %v, want \"three\"", content, err)
+	if content, _, err = store.Read(ctx, issuer.KeysFile); err != nil || !bytes.Equal(content, keySet("three")) {
+		t.Errorf("got %q and error %v, want the third content", content, err)
 	}
 	oneOfManyWrites(t, store)
+}
+
+// keySet returns a content that clouds accept too.
+func keySet(id string) []byte {
+	return fmt.Appendf(nil, `{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":%q,"n":"sXch","e":"AQAB"}]}`, id)
 }
 
 func oneOfManyWrites(t *testing.T, store issuer.Store) {
@@ -85,13 +93,13 @@ func CheckStale(t *testing.T, honest, stale issuer.Store) {
 	}
 	content, version, err := stale.Read(ctx, issuer.KeysFile)
 	if err != nil || string(content) != "old" {
-		t.Fatalf("got the content %q and the error %v, want \"old\"", content, err)
+		t.Fatalf("got %q and error %v, want the stale content", content, err)
 	}
 	if err := stale.Write(ctx, issuer.KeysFile, []byte("older"), version); !errors.Is(err, issuer.ErrChanged) {
-		t.Errorf("got %v", err)
+		t.Errorf("a write of a stale version: got error %v, want %v", err, issuer.ErrChanged)
 	}
 	if content, _, err := honest.Read(ctx, issuer.KeysFile); err != nil || string(content) != "new" {
-		t.Errorf("got the content %q and the error %v, want \"new\"", content, err)
+		t.Errorf("got %q and error %v, want the new content", content, err)
 	}
 }
 
@@ -122,8 +130,21 @@ func (s *staleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// BadAnswers are answers to Read without a file, by the text that their errors
-// hold.
+// CheckRefused checks an error of a Store that lets no publisher take the file
+// for missing or changed, and holds no secret.
+func CheckRefused(t *testing.T, err error, secret string, reason provider.Reason, want ...string) {
+	t.Helper()
+	testenv.CheckError(t, err, reason, want...)
+	if errors.Is(err, issuer.ErrNotExist) || errors.Is(err, issuer.ErrChanged) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %q, want one line that is neither %v nor %v", err, issuer.ErrNotExist, issuer.ErrChanged)
+	}
+	if strings.Contains(err.Error(), secret) {
+		t.Errorf("got %q, want no secret", err)
+	}
+}
+
+// BadAnswers are answers to Read that are no file, by the text that their
+// errors hold.
 func BadAnswers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
