@@ -2,23 +2,12 @@ package bootstrap_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
-	"io/fs"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,105 +16,6 @@ import (
 
 	"github.com/workloadid/workloadid/bootstrap"
 )
-
-// ca is a certificate authority.
-type ca struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newCA(t testing.TB) ca {
-	t.Helper()
-	return issueCA(t, nil)
-}
-
-// issueCA makes a CA that the parent signs. Nil: it signs itself.
-func issueCA(t testing.TB, parent *ca) ca {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "ca"},
-		NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	issuer, signer := template, key
-	if parent != nil {
-		template.Subject.CommonName = "intermediate"
-		issuer, signer = parent.cert, parent.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
-}
-
-func (c ca) pin() bootstrap.DiscoverOption {
-	return bootstrap.WithPins(bootstrap.PinSet{bootstrap.PinOf(c.cert)})
-}
-
-// server is an API server, or an impostor, with a certificate of the CA.
-func (c ca) server(t *testing.T, handler http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	return c.serverWith(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, handler)
-}
-
-// serverWith has a certificate for the names of the template, and as long as
-// that says, otherwise for now.
-func (c ca) serverWith(t *testing.T, template *x509.Certificate, handler http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber, template.ExtKeyUsage = big.NewInt(2), []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	s.Config.ErrorLog = quiet()
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
-}
-
-// configMap answers with a cluster-info.
-func configMap(data map[string]string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" || r.URL.Path != "/api/v1/namespaces/kube-public/configmaps/cluster-info" {
-			_, _ = io.WriteString(w, "no ConfigMap: that ends the discovery")
-			return
-		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ConfigMap", "data": data})
-	}
-}
-
-func signedInfo(t *testing.T, token string, caData []byte) map[string]string {
-	t.Helper()
-	return signed(t, token, &bootstrap.ClusterInfo{Server: "https://10.0.0.1:6443", CAData: caData})
-}
-
-func signed(t *testing.T, token string, info *bootstrap.ClusterInfo) map[string]string {
-	t.Helper()
-	content, err := info.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tok := parse(t, token)
-	return map[string]string{"kubeconfig": string(content), "jws-kubeconfig-" + tok.ID(): bootstrap.Sign(content, tok)}
-}
 
 func TestDiscover(t *testing.T) {
 	authority := newCA(t)
@@ -573,79 +463,6 @@ func TestDiscoverEndsWithItsContext(t *testing.T) {
 	server := authority.server(t, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
 	if _, err := bootstrap.Discover(ctx, []string{server.URL}, parse(t, wellKnown), authority.pin()); err == nil ||
 		!strings.Contains(err.Error(), "context canceled") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestLoadRefreshSave(t *testing.T) {
-	authority := newCA(t)
-	moved := signedInfo(t, wellKnown, authority.pem)
-	server := authority.server(t, configMap(moved))
-	info := &bootstrap.ClusterInfo{Server: server.URL, CAData: authority.pem}
-	path := filepath.Join(t.TempDir(), "cluster-info.yaml")
-	if err := info.Save(path); err != nil {
-		t.Fatal(err)
-	}
-	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", stat.Mode(), err)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, load := range map[string]func() (*bootstrap.ClusterInfo, error){
-		"file": func() (*bootstrap.ClusterInfo, error) { return bootstrap.Load(t.Context(), path, nil) },
-		"stdin": func() (*bootstrap.ClusterInfo, error) {
-			return bootstrap.Load(t.Context(), "-", strings.NewReader(string(content)))
-		},
-	} {
-		loaded, err := load()
-		if err != nil || loaded.Server != server.URL {
-			t.Fatalf("%s: %+v, %v", name, loaded, err)
-		}
-		if fresh, err := loaded.Refresh(t.Context()); err != nil || fresh.Server != "https://10.0.0.1:6443" {
-			t.Errorf("%s: refreshed to %+v, %v", name, fresh, err)
-		}
-	}
-	if _, err := (&bootstrap.ClusterInfo{Server: server.URL, CAData: newCA(t).pem}).Refresh(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "certificate") {
-		t.Errorf("refreshing from an impostor: %v", err)
-	}
-	for source, want := range map[string]string{
-		"http://127.0.0.1:1/x": "only https", "file:///etc/passwd": "only https", "/nonexistent": "no such file",
-		"-":                                 "no standard input",
-		server.URL + "/x?sig=hunter2":       "certificate",
-		"https://user:hunter2@127.0.0.1:1/": "must not hold a user name or a password",
-		"https://user:hunter2 @a":           "not a URL",
-		t.TempDir():                         "no regular file",
-	} {
-		if _, err := bootstrap.Load(t.Context(), source, nil); err == nil || !strings.Contains(err.Error(), want) ||
-			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", source, err)
-		}
-	}
-}
-
-// Nothing waits longer than the context, or at all for what cannot be.
-func TestLoadDoesNotHang(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	never, end := io.Pipe()
-	defer end.Close() //nolint:errcheck // ends the read that was left
-	reading := readerFunc(func(p []byte) (int, error) { cancel(); return never.Read(p) })
-	if _, err := bootstrap.Load(ctx, "-", reading); !errors.Is(err, context.Canceled) {
-		t.Errorf("standard input that does not end: %v", err)
-	}
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-func TestSaveNamesTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "missing", "info.yaml")
-	err := (&bootstrap.ClusterInfo{Server: "https://a"}).Save(path)
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) ||
-		strings.Contains(err.Error(), ".info.yaml-") {
 		t.Errorf("got %v", err)
 	}
 }
