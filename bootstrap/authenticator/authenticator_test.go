@@ -44,6 +44,7 @@ func secret(t *testing.T, change func(*corev1.Secret)) *corev1.Secret {
 // groups are the token's groups.
 var groups = []string{"system:bootstrappers", "system:bootstrappers:workers"}
 
+// The tests of bootstrap.ParseSecret have the forms of a Secret.
 func TestAuthenticate(t *testing.T) {
 	set := func(key, value string) func(*corev1.Secret) {
 		return func(s *corev1.Secret) { s.Data[key] = []byte(value) }
@@ -53,39 +54,35 @@ func TestAuthenticate(t *testing.T) {
 		change func(*corev1.Secret)
 		ok     bool
 	}{
-		"good":                 {good, nil, true},
-		"wrong secret":         {"abc123.fedcba9876543210", nil, false},
-		"unknown":              {"xyz789.0123456789abcdef", nil, false},
-		"upper case":           {"ABC123.0123456789abcdef", nil, false},
-		"empty":                {"", nil, false},
-		"a JWT":                {"eyJhbGciOiJub25lIn0.e30.", nil, false},
-		"expired":              {good, set("expiration", "2020-01-01T00:00:00Z"), false},
-		"malformed expiration": {good, set("expiration", "soon"), false},
-		"expired at zero":      {good, set("expiration", "0001-01-01T00:00:00Z"), false},
-		"no expiration":        {good, func(s *corev1.Secret) { delete(s.Data, "expiration") }, true},
-		"usage off":            {good, set("usage-bootstrap-authentication", "false"), false},
-		"usage True":           {good, set("usage-bootstrap-authentication", "True"), false},
-		"another type":         {good, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, false},
-		"another ID":           {good, set("token-id", "xyz789"), false},
-		"a group too many":     {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
-		"an empty group":       {good, set("auth-extra-groups", "system:bootstrappers:a,"), false},
+		"good":             {good, nil, true},
+		"wrong secret":     {"abc123.fedcba9876543210", nil, false},
+		"unknown":          {"xyz789.0123456789abcdef", nil, false},
+		"upper case":       {"ABC123.0123456789abcdef", nil, false},
+		"empty":            {"", nil, false},
+		"a JWT":            {"eyJhbGciOiJub25lIn0.e30.", nil, false},
+		"expired":          {good, set("expiration", "2020-01-01T00:00:00Z"), false},
+		"no expiration":    {good, func(s *corev1.Secret) { delete(s.Data, "expiration") }, true},
+		"usage off":        {good, set("usage-bootstrap-authentication", "false"), false},
+		"another type":     {good, func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, false},
+		"a group too many": {good, set("auth-extra-groups", "system:bootstrappers:a,system:masters"), false},
 		"unsorted groups": {good, set("auth-extra-groups", "system:bootstrappers:workers,system:bootstrappers:admins"),
 			true},
-		"the old key": {good, set("auth-groups", "system:bootstrappers:admins"), true},
 		"being deleted": {good, func(s *corev1.Secret) {
 			s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
 		}, false},
 	} {
-		a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, tc.change)).Build())
-		response, ok, err := a.AuthenticateToken(t.Context(), tc.token)
-		if ok != tc.ok || err != nil {
-			t.Errorf("%s: %t, %v", name, ok, err)
-		}
-		if ok && (response.User.GetName() != "system:bootstrap:abc123" ||
-			!slices.Contains(response.User.GetGroups(), groups[1]) ||
-			response.User.GetGroups()[0] != groups[0] || !slices.IsSorted(response.User.GetGroups())) {
-			t.Errorf("%s: %+v", name, response.User)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := authenticator.New(fake.NewClientBuilder().WithObjects(secret(t, tc.change)).Build())
+			response, ok, err := a.AuthenticateToken(t.Context(), tc.token)
+			if ok != tc.ok || err != nil {
+				t.Errorf("got authenticated: %t and error %v, want %t", ok, err, tc.ok)
+			}
+			if ok && (response.User.GetName() != "system:bootstrap:abc123" ||
+				!slices.Contains(response.User.GetGroups(), groups[1]) ||
+				response.User.GetGroups()[0] != groups[0] || !slices.IsSorted(response.User.GetGroups())) {
+				t.Errorf("got %+v, want the token's user and the sorted groups, with %q", response.User, groups)
+			}
+		})
 	}
 }
 
