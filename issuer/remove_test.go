@@ -13,6 +13,15 @@ import (
 	"github.com/workloadid/workloadid/issuer"
 )
 
+func removeKey(t *testing.T, p *issuer.Publisher, id string) issuer.Result {
+	t.Helper()
+	result, err := p.RemoveKey(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
 func TestRemoveKey(t *testing.T) {
 	leaked, other := es256(t, "leaked"), es256(t, "other")
 	published := func(t *testing.T) (*apiServer, *memory, *issuer.Publisher) {
@@ -21,17 +30,9 @@ func TestRemoveKey(t *testing.T) {
 		mustPublish(t, p)
 		return server, store, p
 	}
-	remove := func(t *testing.T, p *issuer.Publisher, id string) issuer.Result {
-		t.Helper()
-		result, err := p.RemoveKey(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result
-	}
 	t.Run("stays out while the API server shows it", func(t *testing.T) {
 		_, store, p := published(t)
-		if got := remove(t, p, "leaked"); !slices.Equal(got.Removed, []string{"leaked"}) {
+		if got := removeKey(t, p, "leaked"); !slices.Equal(got.Removed, []string{"leaked"}) {
 			t.Errorf("removed %q", got.Removed)
 		}
 		if got := mustPublish(t, p); got.Written != nil || !slices.Equal(store.published(t), []string{"other"}) {
@@ -40,7 +41,7 @@ func TestRemoveKey(t *testing.T) {
 	})
 	t.Run("stays out under another ID", func(t *testing.T) {
 		server, store, p := published(t)
-		remove(t, p, "leaked")
+		removeKey(t, p, "leaked")
 		alias := leaked
 		alias.KeyID = "alias"
 		server.show(alias, other)
@@ -49,7 +50,7 @@ func TestRemoveKey(t *testing.T) {
 	})
 	t.Run("another key under its ID stays out, and the other keys are published", func(t *testing.T) {
 		server, store, p := published(t)
-		remove(t, p, "leaked")
+		removeKey(t, p, "leaked")
 		server.show(rs256(t, "leaked", 2048), other, es256(t, "third"))
 		warnings := mustPublish(t, p).Warnings
 		if last := warnings[len(warnings)-1]; !strings.Contains(last, `were removed and stay unpublished: ["leaked"]`) {
@@ -60,12 +61,12 @@ func TestRemoveKey(t *testing.T) {
 	t.Run("needs no API server", func(t *testing.T) {
 		server, store, p := published(t)
 		server.answer(http.StatusForbidden, nil)
-		remove(t, p, "leaked")
+		removeKey(t, p, "leaked")
 		store.expect(t, "other")
 	})
 	t.Run("before the first Publish", func(t *testing.T) {
 		store := newMemory()
-		remove(t, newPublisher(newAPIServer(leaked, other), store), "leaked")
+		removeKey(t, newPublisher(newAPIServer(leaked, other), store), "leaked")
 		store.expect(t, "other")
 	})
 	t.Run("an unknown key is an error", func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestRemoveKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		remove(t, p, "leaked")
+		removeKey(t, p, "leaked")
 		stale := 2
 		store.onRead = func(path string, content []byte, v string, err error) ([]byte, string, error) {
 			if path == issuer.RecordFile && stale > 0 {

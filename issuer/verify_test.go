@@ -118,6 +118,32 @@ func edited(field string, value any) func(s *site) {
 	}
 }
 
+// redirected leads to another host.
+func redirected(path string) func(s *site) {
+	return func(s *site) {
+		s.change = func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, path) {
+				http.Redirect(w, r, "https://www.example.com"+r.URL.Path, http.StatusMovedPermanently)
+			}
+			return strings.HasSuffix(r.URL.Path, path)
+		}
+	}
+}
+
+// leakedKeys is a key set with a private key.
+func leakedKeys(t *testing.T) string {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private, KeyID: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(leaked)
+}
+
 func otherKeys(t *testing.T) string {
 	t.Helper()
 	return string(newSite(t).keys(t))
@@ -131,25 +157,7 @@ func (s *site) keys(t *testing.T) []byte {
 }
 
 func TestVerify(t *testing.T) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaked, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private, KeyID: "k"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	const discovery, keys, json, jwks = "/openid-configuration", "/jwks", "application/json", "application/jwk-set+json"
-	redirect := func(path string) func(s *site) {
-		return func(s *site) {
-			s.change = func(w http.ResponseWriter, r *http.Request) bool {
-				if strings.HasSuffix(r.URL.Path, path) {
-					http.Redirect(w, r, "https://www.example.com"+r.URL.Path, http.StatusMovedPermanently)
-				}
-				return strings.HasSuffix(r.URL.Path, path)
-			}
-		}
-	}
 	for name, tt := range map[string]struct {
 		spoil     func(s *site)
 		failed    issuer.CheckName
@@ -162,9 +170,9 @@ func TestVerify(t *testing.T) {
 		"API server for known users": {answer(discovery, 401, json, `{"kind":"Status","apiVersion":"v1"}`),
 			issuer.CheckDiscoveryAnonymous, "HTTP 401", "HTTP 200"},
 		"web page": {answer(discovery, 200, "text/html", "<html>"), issuer.CheckDiscoveryDocument, "", ""},
-		"redirected document": {redirect(discovery), issuer.CheckDiscoveryReachable,
+		"redirected document": {redirected(discovery), issuer.CheckDiscoveryReachable,
 			"https://oidc.example.com/cluster-1/.well-known/openid-configuration", ""},
-		"redirected keys": {redirect(keys), issuer.CheckKeysReachable,
+		"redirected keys": {redirected(keys), issuer.CheckKeysReachable,
 			"https://oidc.example.com/cluster-1/openid/v1/jwks", ""},
 		"oversized document": {answer(discovery, 200, json, strings.Repeat(" ", issuer.MaxFile+1)),
 			issuer.CheckDiscoveryReachable, "", ""},
@@ -204,7 +212,7 @@ func TestVerify(t *testing.T) {
 		"missing keys":                  {answer(keys, 404, jwks, ""), issuer.CheckKeysPublic, "HTTP 404", "HTTP 200"},
 		"keys cut off":                  {answer(keys, 200, jwks, otherKeys(t)[:80]), issuer.CheckKeySet, "", ""},
 		"key set without keys":          {answer(keys, 200, jwks, `{}`), issuer.CheckKeySet, "", ""},
-		"published private key":         {answer(keys, 200, jwks, string(leaked)), issuer.CheckKeySet, "", ""},
+		"published private key":         {answer(keys, 200, jwks, leakedKeys(t)), issuer.CheckKeySet, "", ""},
 		"key set without signing key":   {answer(keys, 200, jwks, otherKeys(t)), issuer.CheckSigningKey, "", ""},
 		"another key under the same ID": {sameID, issuer.CheckSignature, "", ""},
 	} {
