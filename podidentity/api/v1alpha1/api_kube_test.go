@@ -279,6 +279,24 @@ func TestPolicyWithTheLongestList(t *testing.T) {
 	}
 }
 
+// tag sets a session tag.
+func tag(key string, value v1alpha1.TagValue) func(*v1alpha1.IAMBindingSpec) {
+	return func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionTags = map[string]v1alpha1.TagValue{key: value} }
+}
+
+// tags sets session tags of a size, with 40 keys of two characters and values
+// of two bytes a letter.
+func tags(size int) func(*v1alpha1.IAMBindingSpec) {
+	return func(s *v1alpha1.IAMBindingSpec) {
+		s.AWS.SessionTags = map[string]v1alpha1.TagValue{}
+		for left := size; left > 0; {
+			n := min(size/40, left) - 2
+			s.AWS.SessionTags[fmt.Sprintf("%02d", len(s.AWS.SessionTags))] = v1alpha1.TagValue(strings.Repeat("ß", n/2))
+			left -= 2 + n/2*2
+		}
+	}
+}
+
 func TestBindingValidation(t *testing.T) {
 	w := newEnvironment(t)
 	ns := w.Namespace
@@ -287,19 +305,6 @@ func TestBindingValidation(t *testing.T) {
 		strings.Repeat("p", 10) + "/" + strings.Repeat("n", 64)
 	if len(longest) != len("arn:aws-us-gov:iam::123456789012:role")+512+64 {
 		t.Fatalf("the role has %d characters", len(longest))
-	}
-	tag := func(key string, value v1alpha1.TagValue) func(*v1alpha1.IAMBindingSpec) {
-		return func(s *v1alpha1.IAMBindingSpec) { s.AWS.SessionTags = map[string]v1alpha1.TagValue{key: value} }
-	}
-	tags := func(size int) func(*v1alpha1.IAMBindingSpec) { // 40 keys of two characters, and values of two bytes a letter
-		return func(s *v1alpha1.IAMBindingSpec) {
-			s.AWS.SessionTags = map[string]v1alpha1.TagValue{}
-			for left := size; left > 0; {
-				n := min(size/40, left) - 2
-				s.AWS.SessionTags[fmt.Sprintf("%02d", len(s.AWS.SessionTags))] = v1alpha1.TagValue(strings.Repeat("ß", n/2))
-				left -= 2 + n/2*2
-			}
-		}
 	}
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.IAMBindingSpec)
