@@ -37,11 +37,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	made, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://oidc.example.com/cluster-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{Issuer: made}
+	s := &site{Issuer: testenv.IssuerAt(t, "https://oidc.example.com/cluster-1")}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.change == nil || !s.change(w, r) {
 			s.ServeHTTP(w, r)
@@ -146,7 +142,7 @@ func leakedKeys(t *testing.T) string {
 
 func otherKeys(t *testing.T) string {
 	t.Helper()
-	return string(newSite(t).keys(t))
+	return string(marshalKeys(es256(t, "other")))
 }
 
 func (s *site) keys(t *testing.T) []byte {

@@ -30,11 +30,17 @@ var sharedKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Gen
 // key.
 func Issuer(t testing.TB) *cloudtest.Issuer {
 	t.Helper()
+	return IssuerAt(t, "")
+}
+
+// IssuerAt is Issuer with a URL.
+func IssuerAt(t testing.TB, url string) *cloudtest.Issuer {
+	t.Helper()
 	key, err := sharedKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newIssuer(t, cloudtest.IssuerConfig{Key: key})
+	return newIssuer(t, cloudtest.IssuerConfig{URL: url, Key: key})
 }
 
 // Forger returns an issuer that differs from Issuer's in its key alone.
