@@ -237,15 +237,6 @@ func TestAdmissionInARestrictedNamespace(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("warnings reach the user", func(t *testing.T) {
-		w.warned.take()
-		pod := w.Pod("app")
-		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "AWS_PROFILE", Value: "x"}}
-		w.create(t, pod, client.DryRunAll)
-		if got := w.warned.take(); len(got) != 1 || !strings.Contains(got[0], "sets AWS_PROFILE, which") {
-			t.Errorf("got %q", got)
-		}
-	})
 	t.Run("updates, ephemeral containers and resizing pass", func(t *testing.T) {
 		pod := w.Pod("app")
 		w.create(t, pod)
