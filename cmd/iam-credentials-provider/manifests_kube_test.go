@@ -509,7 +509,7 @@ func TestReady(t *testing.T) {
 			}
 			w.Go(account, func() error { return run(ctx, kube) })
 			for _, path := range []string{"/healthz", "/readyz"} {
-				kubetest.Eventually(t, "the program answers "+path, func() bool { return probe(t, probes[i], path) == http.StatusOK })
+				kubetest.Eventually(t, path+" answers", func() bool { return probe(t, probes[i], path) == http.StatusOK })
 			}
 		})
 	}

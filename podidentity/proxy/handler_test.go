@@ -40,7 +40,7 @@ func raw(t *testing.T, address, request string) string {
 func startReady(t *testing.T) (addresses []string) {
 	t.Helper()
 	addresses = start(t, startServer(t, &issuer{t: t}))
-	kubetest.Eventually(t, "the proxy has credentials", func() bool { return get(t, addresses[0]).status == http.StatusOK })
+	kubetest.Eventually(t, "credentials are there", func() bool { return get(t, addresses[0]).status == http.StatusOK })
 	return addresses
 }
 

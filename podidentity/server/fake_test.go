@@ -100,7 +100,8 @@ func (w *fakeEnvironment) start(objects []client.Object) {
 	w.metrics = prometheus.NewRegistry()
 	w.kube = kube
 	w.server,
-		err = server.New(server.Options{Client: kube, Series: &w.series, Events: &w.events, Audience: audience, Cluster: "prod",
+		err = server.New(server.Options{Client: kube, Series: &w.series, Events: &w.events,
+		Audience: audience, Cluster: "prod",
 		Cache: testenv.Cache(w.t, cache.WithPatience(5*time.Second)), Registerer: w.metrics,
 		CA: func() []byte { return w.ca },
 		AuthOptions: []auth.Option{auth.WithSTSRegion(region),

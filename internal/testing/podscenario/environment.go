@@ -35,7 +35,8 @@ func New(t testing.TB, cluster *kubetest.Cluster) *Environment {
 	e.Must(err)
 	kubetest.Apply(t, cluster.Client(), v1alpha1.BindingCRD(), v1alpha1.AllowListCRD())
 	e.Eventually("the API server serves the kinds", func() bool {
-		e.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme}) // an older one remembers that there are none
+		// An older client remembers that there are none.
+		e.Client, err = client.New(cluster.Config(), client.Options{Scheme: scheme})
 		return err == nil && servesKinds(t.Context(), e) == nil
 	})
 	e.Namespace = cluster.Namespace(t)
