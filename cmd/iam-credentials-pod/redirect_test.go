@@ -97,8 +97,8 @@ func TestRedirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) { relativeURI(t, test.path, test.token) })
 	}
 	t.Run("metadata address untouched", func(t *testing.T) {
-		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil ||
-			!errors.Is(err, syscall.ENETUNREACH) { //nolint:noctx // of a test
+		if conn, err := net.Dial("tcp", "169.254.169.254:80"); err == nil || //nolint:noctx // of a test
+			!errors.Is(err, syscall.ENETUNREACH) {
 			t.Errorf("got connection %v and error %v, want %v", conn, err, syscall.ENETUNREACH)
 		}
 	})
