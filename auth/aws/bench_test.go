@@ -33,7 +33,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 func benchmarkHit(b *testing.B, parallel bool, opts ...auth.Option) {
 	tokens := testenv.Cache(b)
 	provider := &aws.Provider{}
-	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts = append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	get := func() {
 		if _, err := auth.GetAccessToken(b.Context(), provider, opts...); err != nil {
 			b.Fatal(err)
@@ -70,10 +70,10 @@ func objectLevelEnvironment(b *testing.B) (*environment, []auth.Option) {
 	w := newEnvironment(b)
 	sa := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: "tenant-a", Name: "app"}
-	if err := w.client.Get(b.Context(), key, sa); err != nil {
+	if err := w.Client.Get(b.Context(), key, sa); err != nil {
 		b.Fatal(err)
 	}
-	return w, []auth.Option{auth.WithServiceAccount(key, inMemory{w.client, sa}), auth.WithHTTPClient(w.cloud.Client())}
+	return w, []auth.Option{auth.WithServiceAccount(key, inMemory{w.Client, sa}), auth.WithHTTPClient(w.Cloud.Client())}
 }
 
 func BenchmarkHitObject(b *testing.B) { benchmarkHit(b, false, objectLevel(b)...) }
@@ -112,7 +112,7 @@ func BenchmarkFloor(b *testing.B) {
 
 func BenchmarkRetrieve(b *testing.B) {
 	tokens := testenv.Cache(b)
-	opts := append(objectLevel(b), auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts := append(objectLevel(b), auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	creds := aws.NewCredentialsProvider(opts...)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -149,7 +149,7 @@ func benchmarkDerived(b *testing.B, get func(context.Context, *aws.Provider, []a
 	tokens := testenv.Cache(b)
 	w, opts := objectLevelEnvironment(b)
 	w.clusters()
-	opts = append(opts, auth.WithCache(tokens, object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts = append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
 	p := &aws.Provider{}
 	b.ReportAllocs()
 	for b.Loop() {

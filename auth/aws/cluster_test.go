@@ -1,9 +1,7 @@
 package aws_test
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -25,8 +23,8 @@ const (
 // clusters adds an EKS cluster to the environment. The cloud's own authority
 // serves as the cluster's.
 func (w *environment) clusters() *environment {
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Endpoint: clusterEndpoint, CA: w.Cloud.CA()})
+	w.Cloud.AWS().SetEKSAccessEntry(clusterARN, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	return w
 }
 
@@ -38,7 +36,7 @@ func (w *environment) cluster(t testing.TB, p *aws.Provider, more ...auth.Option
 
 func TestCluster(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	ca := string(w.cloud.CA())
+	ca := string(w.Cloud.CA())
 	for name, tc := range map[string]struct {
 		opts  []auth.Option
 		calls string
@@ -55,7 +53,7 @@ func TestCluster(t *testing.T) {
 		"by all three": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint),
 			auth.WithCAData(ca)}, "sts"},
 	} {
-		before := len(w.cloud.Log())
+		before := len(w.Cloud.Log())
 		c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -64,11 +62,11 @@ func TestCluster(t *testing.T) {
 		if c.Host() != clusterAddress || string(c.CAData()) != ca {
 			t.Errorf("%s: %q with %d bytes of CA", name, c.Host(), len(c.CAData()))
 		}
-		if _, id, err := w.cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil ||
+		if _, id, err := w.Cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil ||
 			id.SessionName != "tenant-a.app" {
 			t.Errorf("%s: the cluster finds %+v, %v", name, id, err)
 		}
-		if _, _, err := w.cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1),
+		if _, _, err := w.Cloud.AWS().VerifyEKSToken(strings.Replace(clusterARN, "prod", "other", 1),
 			c.BearerToken()); err == nil {
 			t.Errorf("%s: another cluster accepts the bearer", name)
 		}
@@ -76,7 +74,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: lives for %s", name, d)
 		}
 		var calls []string
-		for _, call := range w.cloud.Log()[before:] {
+		for _, call := range w.Cloud.Log()[before:] {
 			calls = append(calls, call.Service)
 		}
 		if got := strings.Join(calls, " "); got != tc.calls {
@@ -109,7 +107,7 @@ func TestClusterBearer(t *testing.T) {
 		q.Get("Action") != "GetCallerIdentity" {
 		t.Errorf("the URL is %s%s with %v", u.Host, u.Path, q)
 	}
-	for _, call := range w.cloud.Log() {
+	for _, call := range w.Cloud.Log() {
 		if want := map[string]string{"sts": "sts-fips.us-west-2.api.aws",
 			"eks": "eks-fips.eu-central-1.api.aws"}[call.Service]; call.Host != want {
 			t.Errorf("asked %s of %s, want %s", call.Service, call.Host, want)
@@ -121,12 +119,12 @@ func TestClusterBearer(t *testing.T) {
 func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 	w := newEnvironment(t).clusters()
 	// so that five minutes of the hour are left
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := &auth.Options{Options: provider.Options{STSRegion: "eu-central-1", CAData: string(w.cloud.CA()),
+	opts := &auth.Options{Options: provider.Options{STSRegion: "eu-central-1", CAData: string(w.Cloud.CA()),
 		ClusterAddress: clusterAddress}}
 	aws.WithClusterName("prod")(opts)
 	c, err := (&aws.Provider{}).NewRESTConfig(t.Context(), []auth.Token{token}, &opts.Options)
@@ -135,54 +133,33 @@ func TestClusterBearerEndsWithItsCredentials(t *testing.T) {
 	}
 }
 
-func TestClusterIsMintedOnce(t *testing.T) {
+// Two names at one address are two bearers, which one session of STS signs.
+func TestClusterNameIsPartOfTheKey(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	tokens := testenv.Cache(t)
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN + "-2", Endpoint: "https://two.example",
-		CA: w.cloud.CA()})
-	p, cached := &aws.Provider{}, auth.WithCache(tokens, object("tenant-a"))
-	for range 3 {
-		for arn, want := range map[string]string{clusterARN: clusterAddress, clusterARN + "-2": "https://two.example:443"} {
-			c, err := w.cluster(t, p, cached, auth.WithClusterResource(arn))
-			if err != nil || c.Host() != want {
-				t.Errorf("got %v, %v", c, err)
-			}
-		}
-	}
-	if sts, eks := w.cloud.Calls("sts", ""), w.cloud.Calls("eks", ""); sts != 1 || eks != 2 {
-		t.Errorf("%d calls of STS, %d of EKS", sts, eks)
-	}
-	// Two names at one address are two bearers.
+	p, cached := &aws.Provider{}, testenv.Cached(t, "tenant-a")
 	for _, name := range []string{"prod", "other"} {
-		c, err := w.cluster(t, p, cached, auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())),
+		c, err := w.cluster(t, p, cached, auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.Cloud.CA())),
 			aws.WithClusterName(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		arn := "arn:aws:eks:eu-central-1:" + account + ":cluster/" + name
-		w.cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
-		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
-			t.Errorf("%s: %v", name, err)
+		w.Cloud.AWS().SetEKSAccessEntry(arn, role("tenant-a"), cloudtest.EKSAccessEntry{})
+		if _, _, err := w.Cloud.AWS().VerifyEKSToken(arn, c.BearerToken()); err != nil {
+			t.Errorf("the cluster %q refuses its bearer: %v", name, err)
 		}
 	}
-	// The session of STS is the same for both, and the one from before.
-	if n := w.cloud.Calls("sts", ""); n != 1 {
-		t.Errorf("%d calls of STS with two names", n)
+	if n := w.Cloud.Calls("sts", ""); n != 1 {
+		t.Errorf("%d calls of STS for two names, want 1", n)
 	}
 }
 
-// An object that names cluster, address and CA would get the controller's
-// bearer for that cluster sent to any address.
-func TestOwnIdentityIsNotSentToAnyAddress(t *testing.T) {
+// The remedy for a refusal by EKS names the permission.
+func TestClusterThatTheRoleMayNotDescribe(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithOwner(object("tenant-a")),
-		auth.WithHTTPClient(w.cloud.Client()),
-		auth.WithClusterResource(clusterARN), auth.WithClusterAddress("https://10.0.0.1"),
-		auth.WithCAData(string(w.cloud.CA())))
-	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
-	if n := len(w.cloud.Log()); n != 0 {
-		t.Errorf("%d calls", n)
-	}
+	w.Cloud.AWS().Deny(role("tenant-a"), "eks:DescribeCluster")
+	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
+	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
 }
 
 // Policy.AllowCluster decides about resource and address. With WithClusterName
@@ -191,16 +168,16 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t).clusters()
 	w.setWebIdentity(t)
-	opts := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"),
-		aws.WithClusterName("prod"), auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.cloud.CA()))}
+	opts := []auth.Option{auth.WithHTTPClient(w.Cloud.Client()), auth.WithSTSRegion("eu-central-1"),
+		aws.WithClusterName("prod"), auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.Cloud.CA()))}
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{},
-		append(opts, auth.WithOwner(object("tenant-b")), anyCluster)...)
+		append(opts, auth.WithOwner(testenv.Object("tenant-b")), anyCluster)...)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
-	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.cloud.Client()),
-		auth.WithSTSRegion("us-east-1"), auth.WithClusterResource("prod"), auth.WithOwner(object("tenant-b")), anyCluster)
+	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.Cloud.Client()),
+		auth.WithSTSRegion("us-east-1"), auth.WithClusterResource("prod"), auth.WithOwner(testenv.Object("tenant-b")), anyCluster)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
-	if n := len(w.cloud.Log()); n != 0 {
+	if n := len(w.Cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 	if _, err := auth.GetRESTConfig(t.Context(), &aws.Provider{}, opts...); err != nil {
@@ -234,7 +211,7 @@ func TestClustersThatAreRefused(t *testing.T) {
 			auth.ErrMisconfigured, "region"},
 		"name and resource": {[]auth.Option{auth.WithClusterResource("prod"), aws.WithClusterName("other")},
 			auth.ErrMisconfigured, `"prod" is not the ARN of an EKS cluster`},
-		"bad name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA())),
+		"bad name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.Cloud.CA())),
 			aws.WithClusterName("a\r\nb")}, auth.ErrMisconfigured, "cannot be the name"},
 		"empty name": {[]auth.Option{auth.WithClusterResource(clusterARN), aws.WithClusterName("")},
 			auth.ErrMisconfigured, "cannot be the name"},
@@ -310,7 +287,7 @@ func TestAnswersOfEKS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t).clusters()
-			w.cloud.AddFault(tc.fault)
+			w.Cloud.AddFault(tc.fault)
 			c, err := w.cluster(t, aws.Impatient(), auth.WithClusterResource(clusterARN))
 			testenv.CheckError(t, err, tc.reason, tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") {
@@ -320,57 +297,21 @@ func TestAnswersOfEKS(t *testing.T) {
 	}
 }
 
-func TestClusterBeingCreated(t *testing.T) {
-	w := newEnvironment(t)
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: clusterARN, Status: "CREATING"})
-	_, err := w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	testenv.CheckError(t, err, auth.ErrUnavailable, clusterARN, "CREATING", "wait")
-	if _, err := w.clusters().cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN)); err != nil {
-		t.Error(err)
-	}
-	w.cloud.AWS().Deny(role("tenant-a"), "eks:DescribeCluster")
-	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
-	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 403", "AccessDeniedException", "allow the role eks:DescribeCluster")
-}
-
-// Access to clusters and registries ends with the context.
-func TestDerivedCredentialsHonourTheContext(t *testing.T) {
-	for service, get := range map[string]func(ctx context.Context, opts []auth.Option) error{
-		"eks": func(ctx context.Context, opts []auth.Option) error {
-			_, err := auth.GetRESTConfig(ctx, &aws.Provider{}, append(opts, auth.WithClusterResource(clusterARN))...)
-			return err
-		},
-		"ecr": func(ctx context.Context, opts []auth.Option) error {
-			_, err := auth.GetArtifactRegistryCredentials(ctx, &aws.Provider{},
-				"123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", opts...)
-			return err
-		},
-	} {
-		w := newEnvironment(t).clusters()
-		w.cloud.AddFault(cloudtest.Fault{Service: service, Hang: true})
-		ctx, since := testenv.CancelAt(t, w.cloud, service, "")
-		err := get(ctx, w.options("tenant-a", "app"))
-		if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
-			t.Errorf("%s: after %s: %v", service, since(), err)
-		}
-	}
-}
-
 // The authenticator of a local cluster on AWS Outposts knows the cluster by its
 // ID, not by its name (aws eks get-token --cluster-id).
 func TestLocalClusterOnOutposts(t *testing.T) {
 	w := newEnvironment(t).clusters()
 	const id = "0d1b0c63-1f3a-4a55-9a6d-5a3f6a1c0001"
 	byID := strings.Replace(clusterARN, "cluster/prod", "cluster/"+id, 1)
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(byID, role("tenant-a"), cloudtest.EKSAccessEntry{})
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: byID, Endpoint: clusterEndpoint, CA: w.Cloud.CA()})
+	w.Cloud.AWS().SetEKSAccessEntry(byID, role("tenant-a"), cloudtest.EKSAccessEntry{})
 	withID := func(id string) cloudtest.Fault {
 		return cloudtest.Fault{Service: "eks", Action: "DescribeCluster", Rewrite: func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), `"cluster":{`, `"cluster":{"id":"`+id+`",`, 1))
 		}}
 	}
-	remove := w.cloud.AddFault(withID(id))
-	whole := []auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.cloud.CA()))}
+	remove := w.Cloud.AddFault(withID(id))
+	whole := []auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(string(w.Cloud.CA()))}
 	for name, opts := range map[string][]auth.Option{
 		"described":                {},
 		"described, with its ID":   {aws.WithClusterName(id)},
@@ -381,7 +322,7 @@ func TestLocalClusterOnOutposts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := w.cloud.AWS().VerifyEKSToken(byID, c.BearerToken()); err != nil {
+			if _, _, err := w.Cloud.AWS().VerifyEKSToken(byID, c.BearerToken()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -390,7 +331,7 @@ func TestLocalClusterOnOutposts(t *testing.T) {
 		aws.WithClusterName("ffffffff-1f3a-4a55-9a6d-5a3f6a1c0001"))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, id, "ffffffff-")
 	remove()
-	defer w.cloud.AddFault(withID("another"))()
+	defer w.Cloud.AddFault(withID("another"))()
 	_, err = w.cluster(t, &aws.Provider{}, auth.WithClusterResource(clusterARN))
 	testenv.CheckError(t, err, auth.ErrUnavailable, `"another"`)
 }

@@ -51,8 +51,8 @@ func writeFile(t *testing.T, text string) string {
 func (w *environment) setWebIdentity(t *testing.T) {
 	t.Helper()
 	jwt,
-		err := w.issuer.Sign(
-		w.issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
+		err := w.Issuer.Sign(
+		w.Issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
 			[]string{aws.DefaultAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -68,25 +68,25 @@ func TestControllerWithWebIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	provider := &aws.Provider{}
-	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}
+	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.Cloud.Client())}
 	for want := 1; want <= 2; want++ {
 		own, err := get(t, provider, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.cloud.Calls("sts", "") != want {
-			t.Errorf("%d calls, want %d: without a cache each call makes an exchange", w.cloud.Calls("sts", ""), want)
+		if w.Cloud.Calls("sts", "") != want {
+			t.Errorf("%d calls, want %d: without a cache each call makes an exchange", w.Cloud.Calls("sts", ""), want)
 		}
-		if id, _ := w.cloud.AWS().Identity(own.AccessKeyID()); id.RoleARN != role("tenant-a") {
+		if id, _ := w.Cloud.AWS().Identity(own.AccessKeyID()); id.RoleARN != role("tenant-a") {
 			t.Errorf("got the credentials of %+v", id)
 		}
 	}
 	_, err := auth.GetAccessToken(t.Context(), provider,
 		append(opts, auth.WithSTSEndpoint("https://sts.amazonaws.com"))...)
-	if calls := w.cloud.Log(); err != nil || calls[len(calls)-1].Host != "sts.amazonaws.com" {
+	if calls := w.Cloud.Log(); err != nil || calls[len(calls)-1].Host != "sts.amazonaws.com" {
 		t.Errorf("with an endpoint: %v, %+v", err, calls)
 	}
-	w.cloud.AWS().RemoveRole(role("tenant-a"))
+	w.Cloud.AWS().RemoveRole(role("tenant-a"))
 	_, err = auth.GetAccessToken(t.Context(), provider, opts...)
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
 }
@@ -98,15 +98,15 @@ func TestIsOwnIdentityError(t *testing.T) {
 	w := newEnvironment(t)
 	w.setWebIdentity(t)
 	provider := &aws.Provider{}
-	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+	opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.Cloud.Client()),
 		aws.WithAssumeRole(aws.AssumeRole{RoleARN: target + "-missing"})}
 	_, err := auth.GetAccessToken(t.Context(), provider, opts...)
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", target)
 	if provider.IsOwnIdentityError(err) {
 		t.Errorf("an error of the role: %v", err)
 	}
-	w.cloud.AWS().RemoveRole(role("tenant-a"))
-	cached := append(slices.Clone(opts), auth.WithCache(testenv.Cache(t), object("tenant-a")))
+	w.Cloud.AWS().RemoveRole(role("tenant-a"))
+	cached := append(slices.Clone(opts), testenv.Cached(t, "tenant-a"))
 	for _, opts := range [][]auth.Option{opts, cached, cached} {
 		_, err = auth.GetAccessToken(t.Context(), provider, opts...)
 		testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied", "find own AWS credentials")
@@ -255,10 +255,10 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 func TestControllerWithClient(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newEnvironment(t).cloud.CA())))
+	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newEnvironment(t).Cloud.CA())))
 	w.setWebIdentity(t)
 	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
-		auth.WithHTTPClient(w.cloud.Client())); err != nil {
+		auth.WithHTTPClient(w.Cloud.Client())); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
@@ -37,7 +38,7 @@ func Example() {
 
 	credentials := aws.NewCredentialsProvider(
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
-		auth.WithOwner(object("tenant-a")),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
 		auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(cloud.Client()))
 	caller := sts.New(sts.Options{Region: "eu-central-1", Credentials: credentials, HTTPClient: cloud.Client()})

@@ -12,6 +12,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/azure"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
@@ -58,7 +59,7 @@ func ExampleProvider_NewWebIdentityIssuer() {
 		log.Fatal(err)
 	}
 	token, err := AzureToken(context.Background(), roles,
-		auth.WithHTTPClient(cloud.Client()), auth.WithOwner(object("tenant-a")),
+		auth.WithHTTPClient(cloud.Client()), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kube))
 	if err != nil {
 		log.Fatal(err)

@@ -36,7 +36,7 @@ func (w *environment) refs(t *testing.T, repository string, c *auth.GitCredentia
 	if c != nil {
 		req.SetBasicAuth(c.Username(), c.Password())
 	}
-	resp, err := w.cloud.Client().Do(req)
+	resp, err := w.Cloud.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +66,10 @@ func TestGit(t *testing.T) {
 		t.Errorf("lives for %s", d)
 	}
 	id, session, found := strings.Cut(c.Username(), "%")
-	if whose, _ := w.cloud.AWS().Identity(id); !found || session == "" || whose.RoleARN != role("tenant-a") {
+	if whose, _ := w.Cloud.AWS().Identity(id); !found || session == "" || whose.RoleARN != role("tenant-a") {
 		t.Errorf("the user is of %+v", whose)
 	}
-	w.cloud.AWS().Deny(role("tenant-a"), "codecommit:GitPull")
+	w.Cloud.AWS().Deny(role("tenant-a"), "codecommit:GitPull")
 	if status := w.refs(t, gitURL, c); status != 403 {
 		t.Errorf("without the permission %d", status)
 	}
@@ -85,13 +85,13 @@ func TestGitRegionAndCache(t *testing.T) {
 	for range 3 {
 		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
 			opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)),
-				auth.WithCache(tokens, object("tenant-a")), more)
+				auth.WithCache(tokens, testenv.Object("tenant-a")), more)
 			if _, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if calls := w.cloud.Log(); len(calls) != 2 || calls[0].Host != "sts.eu-central-1.amazonaws.com" ||
+	if calls := w.Cloud.Log(); len(calls) != 2 || calls[0].Host != "sts.eu-central-1.amazonaws.com" ||
 		calls[1].Host != "sts.us-east-1.amazonaws.com" {
 		t.Errorf("calls: %+v", calls)
 	}
@@ -102,15 +102,15 @@ func TestGitRegionAndCache(t *testing.T) {
 func TestGitWithStaticKeys(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	id, secret := w.cloud.AWS().AddUser(account, "controller")
+	id, secret := w.Cloud.AWS().AddUser(account, "controller")
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, auth.WithGitURL(parseURL(t, gitURL)),
-		auth.WithHTTPClient(w.cloud.Client()))
+		auth.WithHTTPClient(w.Cloud.Client()))
 	if err != nil || c.Username() != id || w.refs(t, gitURL, c) != 200 {
 		t.Fatalf("user %q, %v", c.Username(), err)
 	}
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
 	if status := w.refs(t, gitURL, c); status != 403 {
 		t.Errorf("after 16 minutes %d", status)
 	}
@@ -118,7 +118,7 @@ func TestGitWithStaticKeys(t *testing.T) {
 
 func TestGitEndsWithItsCredentials(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(-55 * time.Minute) })
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{},
 		w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil || c.GetDuration() > 5*time.Minute {
@@ -132,13 +132,13 @@ func TestGitHostForms(t *testing.T) {
 	tokens := testenv.Cache(t)
 	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1),
 		strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
-		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, object("tenant-a")))
+		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, testenv.Object("tenant-a")))
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
 		if err != nil || w.refs(t, gitURL, c) != http.StatusOK {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
-	if n := w.cloud.Calls("sts", ""); n != 1 {
+	if n := w.Cloud.Calls("sts", ""); n != 1 {
 		t.Errorf("%d exchanges for one repository", n)
 	}
 }
@@ -177,7 +177,7 @@ func TestGitURLsThatAreRefused(t *testing.T) {
 			t.Errorf("%q: got %v", s, c)
 		}
 	}
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 }
 
 func FuzzGitRepository(f *testing.F) {

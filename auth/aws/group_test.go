@@ -24,7 +24,7 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 		if change != nil {
 			change(&r)
 		}
-		_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")), aws.WithAssumeRole(r))
+		_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")), aws.WithAssumeRole(r))
 		return err
 	}
 	for pod := range 5 {
@@ -34,7 +34,7 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 			t.Errorf("pod %d: %v is not held back", pod, err)
 		}
 	}
-	if n := w.cloud.Calls("sts", "AssumeRole"); n != 2 {
+	if n := w.Cloud.Calls("sts", "AssumeRole"); n != 2 {
 		t.Errorf("%d calls of AssumeRole", n)
 	}
 	// These may be wrong for one object and right for another.
@@ -48,8 +48,8 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 		"another tag":               func(r *aws.AssumeRole) { r.Tags["team"] = "a" },
 	} {
 		n++
-		if err := get(n+100, change); !errors.Is(err, auth.ErrDenied) || w.cloud.Calls("sts", "AssumeRole") != n {
-			t.Errorf("%s: %v, after %d calls of AssumeRole, want %d", name, err, w.cloud.Calls("sts", "AssumeRole"), n)
+		if err := get(n+100, change); !errors.Is(err, auth.ErrDenied) || w.Cloud.Calls("sts", "AssumeRole") != n {
+			t.Errorf("%s: %v, after %d calls of AssumeRole, want %d", name, err, w.Cloud.Calls("sts", "AssumeRole"), n)
 		}
 	}
 }
@@ -61,12 +61,12 @@ func TestWrongTagOfOneObjectHoldsBackNoOther(t *testing.T) {
 		"PackedPolicyTooLarge": http.StatusBadRequest} {
 		t.Run(code, func(t *testing.T) {
 			w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession = true })
-			w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code,
+			w.Cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: status, Code: code,
 				Message: "refused",
 				Match:   func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
 			tokens := testenv.Cache(t)
 			get := func(team string) error {
-				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),
+				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")),
 					aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, Tags: map[string]string{"team": team}}))
 				return err
 			}

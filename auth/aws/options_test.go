@@ -22,7 +22,7 @@ func (w *environment) chain(more func(*cloudtest.Trust)) *environment {
 	if more != nil {
 		more(&trust)
 	}
-	w.cloud.AWS().SetRole(target, trust)
+	w.Cloud.AWS().SetRole(target, trust)
 	return w
 }
 
@@ -38,7 +38,7 @@ func TestRoleChaining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := w.cloud.AWS().Identity(token.AccessKeyID())
+	id, _ := w.Cloud.AWS().Identity(token.AccessKeyID())
 	if id.RoleARN != target || id.SessionName != "hub=tenant-a.app" || id.SourceIdentity != "tenant-a" ||
 		!maps.Equal(id.Tags, tags) || !slices.Equal(id.TransitiveTagKeys, []string{"team"}) {
 		t.Errorf("the session is %+v", id)
@@ -47,8 +47,8 @@ func TestRoleChaining(t *testing.T) {
 		token.GetDuration() > 20*time.Minute {
 		t.Errorf("%v of account %q, session %q", token, token.AccountID(), token.SessionName())
 	}
-	if w.cloud.Calls("sts", "AssumeRoleWithWebIdentity") != 1 || w.cloud.Calls("sts", "AssumeRole") != 1 {
-		t.Errorf("calls: %+v", w.cloud.Log())
+	if w.Cloud.Calls("sts", "AssumeRoleWithWebIdentity") != 1 || w.Cloud.Calls("sts", "AssumeRole") != 1 {
+		t.Errorf("calls: %+v", w.Cloud.Log())
 	}
 }
 
@@ -64,20 +64,20 @@ func TestRoleChainingAtAnEndpoint(t *testing.T) {
 func TestRoleChainingFromTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	id, secret := w.cloud.AWS().AddUser(account, "controller")
-	w.cloud.AWS().SetRole(target,
+	id, secret := w.Cloud.AWS().AddUser(account, "controller")
+	w.Cloud.AWS().SetRole(target,
 		cloudtest.Trust{Principals: []string{"arn:aws:iam::" + account + ":user/controller"}, MaxSession: 12 * time.Hour})
 	t.Setenv("AWS_ACCESS_KEY_ID", id)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	for want, more := range map[string][]auth.Option{"workloadid": nil,
 		"hub": {aws.WithSessionNamePrefix("hub"), aws.WithSessionDuration(2 * time.Hour)}} {
-		opts := append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
+		opts := append([]auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.Cloud.Client()),
 			aws.WithAssumeRole(aws.AssumeRole{RoleARN: target})}, more...)
 		token, err := get(t, &aws.Provider{}, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, _ := w.cloud.AWS().Identity(token.AccessKeyID()); id.RoleARN != target || id.SessionName != want {
+		if id, _ := w.Cloud.AWS().Identity(token.AccessKeyID()); id.RoleARN != target || id.SessionName != want {
 			t.Errorf("the session is %+v", id)
 		}
 		if longer := token.GetDuration() > time.Hour; longer != (more != nil) {
@@ -143,7 +143,7 @@ func TestAnswersToAssumeRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t).chain(nil)
-			w.cloud.AddFault(second(tc.fault))
+			w.Cloud.AddFault(second(tc.fault))
 			token, err := w.get(t, "tenant-a", "app", aws.WithAssumeRole(aws.AssumeRole{RoleARN: target}))
 			testenv.CheckError(t, err, tc.reason, "assume a further role", tc.want)
 			if token != nil {
@@ -227,7 +227,7 @@ func TestAWSOptionsThatAreRefused(t *testing.T) {
 	_, err = auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
 		aws.WithSessionDuration(time.Hour))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "own credentials")
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 }
 
 func TestRoleChainingStaysInThePartition(t *testing.T) {
@@ -241,7 +241,7 @@ func TestRoleChainingStaysInThePartition(t *testing.T) {
 // given to an option may change afterwards.
 func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	w := newEnvironment(t).chain(func(trust *cloudtest.Trust) { trust.TagSession, trust.SetSourceIdentity = true, true })
-	w.cloud.AWS().SetRole(target+"-2", cloudtest.Trust{Principals: []string{role("tenant-a"), target}})
+	w.Cloud.AWS().SetRole(target+"-2", cloudtest.Trust{Principals: []string{role("tenant-a"), target}})
 	tokens := testenv.Cache(t)
 	tags := map[string]string{"team": "a"}
 	assume := func(change func(*aws.AssumeRole)) []auth.Option {
@@ -271,7 +271,7 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	for range 2 {
 		for n, variant := range variants {
 			token, err := w.get(t, "tenant-a", "app",
-				append([]auth.Option{auth.WithCache(tokens, object("tenant-a"))}, variant...)...)
+				append([]auth.Option{auth.WithCache(tokens, testenv.Object("tenant-a"))}, variant...)...)
 			if err != nil {
 				t.Fatalf("%d: %v", n, err)
 			}
@@ -279,7 +279,7 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 				t.Errorf("%d and %d share credentials", n, other)
 			}
 			seen[token.AccessKeyID()] = n
-			if id, _ := w.cloud.AWS().Identity(token.AccessKeyID()); id.Tags["team"] == "poisoned" {
+			if id, _ := w.Cloud.AWS().Identity(token.AccessKeyID()); id.Tags["team"] == "poisoned" {
 				t.Errorf("%d: the tags changed", n)
 			}
 		}

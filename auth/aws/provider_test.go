@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 	"go.uber.org/goleak"
@@ -21,7 +21,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/awsname"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
@@ -33,37 +32,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(kubetest.Main(m)) }
 const account = "123456789012"
 
 // environment is a cluster with two tenants, and a cloud with a role for each.
-type environment struct {
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	client *cloudtest.Client
-}
+type environment struct{ *testenv.Environment }
 
 func role(tenant string) string { return "arn:aws:iam::" + account + ":role/" + tenant }
 
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud := testenv.Cloud(t)
-	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	objs := append([]client.Object{}, more...)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.AWS().SetRole(role(tenant),
-			cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:" + tenant + ":app"}})
-		objs = append(objs, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
+		more = append(more, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
-	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+	w := &environment{testenv.New(t, more...)}
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), aws.DefaultAudience)
+	for _, tenant := range []string{"tenant-a", "tenant-b"} {
+		w.trust(role(tenant), tenant, "app")
+	}
+	return w
 }
 
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
+// trust creates a role that one ServiceAccount may assume.
+func (w *environment) trust(arn, namespace, name string) {
+	w.Cloud.AWS().SetRole(arn,
+		cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{testenv.Subject(namespace, name)}})
 }
 
 func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{
-		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
-		auth.WithOwner(object(namespace)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()),
-	}, more...)
+	return w.Options(namespace, name, append([]auth.Option{auth.WithSTSRegion("eu-central-1")}, more...)...)
 }
 
 func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*aws.Token, error) {
@@ -80,20 +73,13 @@ func get(t testing.TB, p *aws.Provider, opts ...auth.Option) (*aws.Token, error)
 	return aws.FromToken(token)
 }
 
-func expectNone(t testing.TB, requests int) {
-	t.Helper()
-	if requests != 0 {
-		t.Errorf("%d requests were made", requests)
-	}
-}
-
 func TestServiceAccountGetsItsRole(t *testing.T) {
 	w := newEnvironment(t)
 	token, err := w.get(t, "tenant-a", "app")
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, ok := w.cloud.AWS().Identity(token.AccessKeyID())
+	id, ok := w.Cloud.AWS().Identity(token.AccessKeyID())
 	if !ok || id.RoleARN != role("tenant-a") || id.SessionName != "tenant-a.app" ||
 		id.Subject != "system:serviceaccount:tenant-a:app" {
 		t.Errorf("got the credentials of %+v", id)
@@ -103,7 +89,7 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 		!strings.HasPrefix(fmt.Sprint(token), "AWS credentials "+token.AccessKeyID()+", redacted") {
 		t.Errorf("token: %v, account %q, session %q", token, token.AccountID(), token.SessionName())
 	}
-	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "sts.eu-central-1.amazonaws.com" {
+	if calls := w.Cloud.Log(); len(calls) != 1 || calls[0].Host != "sts.eu-central-1.amazonaws.com" {
 		t.Errorf("calls: %+v", calls)
 	}
 }
@@ -113,22 +99,22 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 func TestCredentialsProvider(t *testing.T) {
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")))...)
-	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds})
+	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), Credentials: creds})
 	for range 3 {
 		who, err := sdkClient.GetCallerIdentity(t.Context(), nil)
 		if err != nil || sdk.ToString(who.Arn) != "arn:aws:sts::123456789012:assumed-role/tenant-a/tenant-a.app" {
 			t.Fatalf("%+v, %v", who, err)
 		}
 	}
-	if n := w.cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 1 {
+	if n := w.Cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 1 {
 		t.Errorf("%d exchanges for three calls", n)
 	}
 	c, err := creds.Retrieve(t.Context())
 	if err != nil || !c.CanExpire || c.Expires.IsZero() || c.AccountID != account || c.Source != "workloadid" {
 		t.Errorf("credentials: CanExpire %t, account %q, source %q, %v", c.CanExpire, c.AccountID, c.Source, err)
 	}
-	w.cloud.AddFault(cloudtest.Fault{Hang: true})
+	w.Cloud.AddFault(cloudtest.Fault{Hang: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := aws.NewCredentialsProvider(w.options("tenant-b", "app")...).Retrieve(ctx); !errors.Is(err,
@@ -137,28 +123,10 @@ func TestCredentialsProvider(t *testing.T) {
 	}
 }
 
-func TestCredentialsProviderWithoutCache(t *testing.T) {
-	w := newEnvironment(t)
-	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app")...)
-	for range 10 {
-		if _, err := creds.Retrieve(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := w.cloud.Calls("sts", ""); n != 1 {
-		t.Errorf("%d exchanges for ten requests", n)
-	}
-}
-
-// What tenant B writes on his ServiceAccount gets him nothing of A's: STS goes
-// by the subject.
-func TestTenantCopiesAnnotations(t *testing.T) {
+// The error of a refusal has what an administrator of the role needs.
+func TestRefusalOfTheRole(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
-	tokens := testenv.Cache(t)
-	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
+	_, err := w.get(t, "tenant-b", "thief")
 	testenv.CheckError(t, err, auth.ErrDenied, `aws: ServiceAccount "tenant-b/thief"`, role("tenant-a"), "AccessDenied",
 		"HTTP 403", `"system:serviceaccount:tenant-b:thief"`, "trust policy")
 	var api smithy.APIError
@@ -166,8 +134,15 @@ func TestTenantCopiesAnnotations(t *testing.T) {
 	if !errors.As(err, &api) || !errors.As(err, &known) || known.RequestID == "" || known.Code != "AccessDenied" {
 		t.Errorf("the SDK's error or the request ID is lost: %+v", known)
 	}
-	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
+	var response *awshttp.ResponseError
+	if !errors.As(err, &response) {
+		t.Fatalf("the answer is lost: %v", err)
+	}
+	// An error stays in the cache for minutes. The token in the request does
+	// not.
+	if r := response.Response.Response; r.Request != nil || r.TLS != nil || r.Body != http.NoBody {
+		t.Error("the request or the connection is kept")
+	}
 }
 
 func TestAnnotationsThatAreMalformed(t *testing.T) {
@@ -211,67 +186,36 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 			}
 		})
 	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	testenv.ExpectNone(t, w.Requests())
 }
 
 func TestAudienceThatTheControllerAllows(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "other", aws.RoleARNAnnotation, role("other"),
 		aws.AudienceAnnotation, "our-audience"))
-	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
-	w.cloud.AWS().SetRole(role("other"),
-		cloudtest.Trust{Issuer: w.issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), "our-audience")
+	w.Cloud.AWS().SetRole(role("other"),
+		cloudtest.Trust{Issuer: w.Issuer.URL(), SubjectPatterns: []string{"system:serviceaccount:tenant-a:*"}})
 	if _, err := w.get(t, "tenant-a", "other",
 		auth.WithPolicy(auth.Policy{Audiences: []string{"our-audience"}})); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestNamesAtTheirLimits(t *testing.T) {
-	namespace, name := strings.Repeat("n", 63), strings.Repeat("a", 253)
-	w := newEnvironment(t, testenv.ServiceAccount(namespace, name, aws.RoleARNAnnotation, role("long")))
-	w.cloud.AWS().SetRole(role("long"),
-		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:" + namespace + ":" + name}})
-	token, err := w.get(t, namespace, name)
-	if err != nil || len(token.SessionName()) != 64 {
-		t.Errorf("got %v, %v", token, err)
-	}
-}
-
-func TestOptionsThatAreRefused(t *testing.T) {
+// The region is the call's, or that of the environment.
+func TestRegion(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	w := newEnvironment(t)
-	base := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client),
-		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
-	for name, tc := range map[string]struct {
-		opts []auth.Option
-		want []string
-	}{
-		"no region": {nil, []string{"WithSTSRegion", "AWS_REGION"}},
-		"bad region": {[]auth.Option{auth.WithSTSRegion("eu-central-1.evil.example/")},
-			[]string{`"eu-central-1.evil.example/"`}},
-		"look-alike": {[]auth.Option{auth.WithSTSRegion("eu-central-1"),
-			auth.WithSTSEndpoint("https://evil.example/x.sts.amazonaws.com")},
-			[]string{`"https://evil.example/x.sts.amazonaws.com"`, "path"}},
-		"proxy of ftp": {
-			[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "ftp", Host: "h", User: url.UserPassword("u", "pass-word")}),
-				auth.WithHTTPClient(nil)}, []string{"ftp"}},
-		"two clients": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http", Host: "h"})}, []string{"exclude"}},
-		"proxy, no host": {[]auth.Option{auth.WithProxyURL(url.URL{Scheme: "http"}), auth.WithHTTPClient(nil)},
-			[]string{"proxy"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, append(append([]auth.Option{}, base...), tc.opts...)...)
-			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want...)
-			if strings.Contains(err.Error(), "pass-word") {
-				t.Error("the proxy's password shows")
-			}
-		})
-	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	_, err := get(t, &aws.Provider{}, w.Options("tenant-a", "app")...)
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithSTSRegion", "AWS_REGION")
+	_, err = w.get(t, "tenant-a", "app", auth.WithSTSRegion("eu-central-1.evil.example/"))
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"eu-central-1.evil.example/"`)
+	testenv.ExpectNone(t, w.Requests())
 	t.Setenv("AWS_REGION", "eu-west-1")
-	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, base...); err != nil ||
-		w.cloud.Log()[0].Host != "sts.eu-west-1.amazonaws.com" {
-		t.Errorf("the region of the environment: %v, %+v", err, w.cloud.Log())
+	if _, err := get(t, &aws.Provider{}, w.Options("tenant-a", "app")...); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.Cloud.Log()[0].Host, "sts.eu-west-1.amazonaws.com"; got != want {
+		t.Errorf("%s was asked, want %s", got, want)
 	}
 }
 
@@ -302,12 +246,12 @@ func TestEndpoints(t *testing.T) {
 			arn = "arn:" + partition.Name + ":iam::" + account + ":role/abroad"
 		}
 		w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn))
-		w.cloud.AWS().SetRole(arn,
-			cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+		w.Cloud.AWS().SetRole(arn,
+			cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 		_, err := auth.GetAccessToken(t.Context(), tc.provider, w.options("tenant-a", "abroad", tc.opts...)...)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
-		} else if got := w.cloud.Log()[0].Host; got != want {
+		} else if got := w.Cloud.Log()[0].Host; got != want {
 			t.Errorf("asked %s, want %s", got, want)
 		}
 	}
@@ -329,7 +273,7 @@ func TestPartitionsDoNotMix(t *testing.T) {
 		_, err := w.get(t, "tenant-a", "app", auth.WithSTSRegion(region))
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "partition", region, role("tenant-a"))
 	}
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 }
 
 // Every way in which STS can fail has its reason and its remedy.
@@ -398,7 +342,7 @@ func TestErrorsOfSTS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t)
-			w.cloud.AddFault(tc.fault)
+			w.Cloud.AddFault(tc.fault)
 			token, err := w.get(t, "tenant-a", "app")
 			testenv.CheckError(t, err, tc.reason, `aws: ServiceAccount "tenant-a/app": assume role with web identity`, tc.want)
 			if token != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "\x1b") {
@@ -419,14 +363,14 @@ func rewrite(element, replacement string) cloudtest.Fault {
 // New keys of an issuer take a moment to reach STS.
 func TestRetries(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
-	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
-	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.cloud.Calls("sts", "") != 3 {
-		t.Errorf("%d calls, %v", w.cloud.Calls("sts", ""), err)
+	w.Cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "IDPCommunicationError"})
+	w.Cloud.AddFault(cloudtest.Fault{Times: 1, Status: 503, Code: "ServiceUnavailable"})
+	if _, err := w.get(t, "tenant-a", "app"); err != nil || w.Cloud.Calls("sts", "") != 3 {
+		t.Errorf("%d calls, %v", w.Cloud.Calls("sts", ""), err)
 	}
-	w.cloud.AWS().RemoveRole(role("tenant-b"))
-	if _, err := w.get(t, "tenant-b", "app"); err == nil || w.cloud.Calls("sts", "") != 4 {
-		t.Errorf("a refusal was asked for again: %d calls, %v", w.cloud.Calls("sts", ""), err)
+	w.Cloud.AWS().RemoveRole(role("tenant-b"))
+	if _, err := w.get(t, "tenant-b", "app"); err == nil || w.Cloud.Calls("sts", "") != 4 {
+		t.Errorf("a refusal was asked for again: %d calls, %v", w.Cloud.Calls("sts", ""), err)
 	}
 }
 
@@ -440,8 +384,8 @@ func (b trap) RoundTrip(r *http.Request) (*http.Response, error) {
 // When STS refuses, nothing of the controller's own takes its place.
 func TestNothingFallsBack(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AWS().RemoveRole(role("tenant-a"))
-	id, secret := w.cloud.AWS().AddUser(account, "controller")
+	w.Cloud.AWS().RemoveRole(role("tenant-a"))
+	id, secret := w.Cloud.AWS().AddUser(account, "controller")
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret,
 		"AWS_SESSION_TOKEN": "",
 		"AWS_ROLE_ARN":      role("tenant-b"), "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent", "AWS_PROFILE": "nobody",
@@ -455,8 +399,8 @@ func TestNothingFallsBack(t *testing.T) {
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
 	token, err := w.get(t, "tenant-a", "app")
 	testenv.CheckError(t, err, auth.ErrDenied, "AccessDenied")
-	if token != nil || w.cloud.Calls("", "") != 1 || w.cloud.Log()[0].Host != "sts.eu-central-1.amazonaws.com" {
-		t.Errorf("got %v after %+v", token, w.cloud.Log())
+	if token != nil || w.Cloud.Calls("", "") != 1 || w.Cloud.Log()[0].Host != "sts.eu-central-1.amazonaws.com" {
+		t.Errorf("got %v after %+v", token, w.Cloud.Log())
 	}
 	if _, err := w.get(t, "tenant-b", "app"); err != nil {
 		t.Errorf("the environment disturbs a good ServiceAccount: %v", err)
@@ -481,16 +425,16 @@ func TestConformance(t *testing.T) {
 func (w *environment) harness() authtest.Harness {
 	return authtest.Harness{
 		New:        func(*testing.T) auth.Provider { return aws.Impatient() },
-		Options:    []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())},
-		Client:     w.client,
+		Options:    []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.Cloud.Client())},
+		Client:     w.Client,
 		Repository: registryHost + "/app",
 		GitURL:     gitURL,
 		Good:       client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		Other:      client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:    client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed:  client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break:      w.breakAll,
-		Calls:      func() int { return w.cloud.Calls("", "") },
+		Break:      w.Break,
+		Calls:      func() int { return w.Cloud.Calls("", "") },
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			own, err := aws.FromToken(token)
 			if err != nil {
@@ -513,7 +457,7 @@ func TestCredentialsProviderInvalidate(t *testing.T) {
 					`</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`,
 					n, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))}.RoundTrip(r)
 		})}
-		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(testenv.Cache(t), object("tenant-a")),
+		creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", testenv.Cached(t, "tenant-a"),
 			auth.WithHTTPClient(sts))...)
 		testenv.CheckInvalidate(t, creds, func() (string, error) {
 			c, err := creds.Retrieve(t.Context())

@@ -29,7 +29,7 @@ func asCaller(list []provider.Option) (opts []auth.Option) {
 func (w *environment) registry(t testing.TB, p *aws.Provider, repository string,
 	more ...auth.Option) (*auth.ArtifactRegistryCredentials, error) {
 	t.Helper()
-	opts := append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)
+	opts := append([]auth.Option{auth.WithHTTPClient(w.Cloud.Client())}, more...)
 	input, err := p.ParseArtifactRepository(repository, resolve(opts))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (w *environment) login(t *testing.T, host string, c *auth.ArtifactRegistryC
 		}
 		req.SetBasicAuth(config.Username, config.Password)
 	}
-	resp, err := w.cloud.Client().Do(req)
+	resp, err := w.Cloud.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, _ := c.Authorization()
-	if id, ok := w.cloud.AWS().ValidRegistryPassword(registryHost, config.Username, config.Password); !ok ||
+	if id, ok := w.Cloud.AWS().ValidRegistryPassword(registryHost, config.Username, config.Password); !ok ||
 		id.RoleARN != role("tenant-a") {
 		t.Errorf("it is the password of %+v, %t", id, ok)
 	}
@@ -115,7 +115,7 @@ func TestRegistryEndpoints(t *testing.T) {
 			t.Errorf("%s: %v", tc.repository, err)
 			continue
 		}
-		if calls := w.cloud.Log(); len(calls) != 2 || !strings.Contains(" "+tc.want+" ", " "+calls[1].Host+" ") {
+		if calls := w.Cloud.Log(); len(calls) != 2 || !strings.Contains(" "+tc.want+" ", " "+calls[1].Host+" ") {
 			t.Errorf("%s: asked %+v, want %s", tc.repository, calls, tc.want)
 		}
 		host, _ := provider.RegistryHost(tc.repository)
@@ -135,8 +135,8 @@ func TestRegistryPartitions(t *testing.T) {
 			arn := "arn:" + partition.Name + ":iam::" + account + ":role/tenant-a"
 			sa := testenv.ServiceAccount("tenant-a", "abroad", aws.RoleARNAnnotation, arn)
 			w := newEnvironment(t, sa)
-			w.cloud.AWS().SetRole(arn,
-				cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
+			w.Cloud.AWS().SetRole(arn,
+				cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:abroad"}})
 			p := &aws.Provider{}
 			input, err := p.ParseArtifactRepository(account+".dkr.ecr."+region+"."+partition.Suffix+"/app", &provider.Options{})
 			if err != nil {
@@ -154,7 +154,7 @@ func TestRegistryPartitions(t *testing.T) {
 			if _, err := p.NewArtifactRegistryCredentials(t.Context(), input, token, resolve(opts)); err != nil {
 				t.Fatal(err)
 			}
-			for _, call := range w.cloud.Log() {
+			for _, call := range w.Cloud.Log() {
 				if !strings.HasSuffix(call.Host, "."+region+"."+partition.Suffix) {
 					t.Errorf("asked %s", call.Host)
 				}
@@ -171,7 +171,7 @@ func TestRegistryWithSTSRegion(t *testing.T) {
 		auth.WithSTSRegion("us-west-2")); err != nil {
 		t.Fatal(err)
 	}
-	if calls := w.cloud.Log(); calls[0].Host != "sts.us-west-2.amazonaws.com" ||
+	if calls := w.Cloud.Log(); calls[0].Host != "sts.us-west-2.amazonaws.com" ||
 		calls[1].Host != "api.ecr.eu-west-1.amazonaws.com" {
 		t.Errorf("asked %+v", calls)
 	}
@@ -256,7 +256,7 @@ func TestErrorsOfECR(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t)
-			w.cloud.AddFault(tc.fault)
+			w.Cloud.AddFault(tc.fault)
 			c, err := w.registry(t, aws.Impatient(), registryHost+"/a")
 			testenv.CheckError(t, err, tc.reason, "authorization token of Amazon ECR", tc.want)
 			if c != nil || strings.Contains(err.Error(), "secret of the proxy") || strings.Contains(err.Error(), "pass:word") {
@@ -271,7 +271,7 @@ func TestErrorsOfECR(t *testing.T) {
 func TestRegistryWithClocksThatDiffer(t *testing.T) {
 	for _, off := range []time.Duration{20 * time.Minute, -20 * time.Minute} {
 		w := newEnvironment(t)
-		w.cloud.SetClock(func() time.Time { return time.Now().Add(off) })
+		w.Cloud.SetClock(func() time.Time { return time.Now().Add(off) })
 		if _, err := w.registry(t, aws.Impatient(), registryHost+"/team/app"); err != nil {
 			t.Errorf("%s: %v", off, err)
 		}
@@ -284,7 +284,7 @@ func TestRegistryDenied(t *testing.T) {
 		"ecr-public.aws.com/a": "sts:GetServiceBearerToken",
 	} {
 		w := newEnvironment(t)
-		w.cloud.AWS().Deny(role("tenant-a"), action)
+		w.Cloud.AWS().Deny(role("tenant-a"), action)
 		_, err := w.registry(t, &aws.Provider{}, repository)
 		testenv.CheckError(t, err, auth.ErrDenied, action, "AccessDeniedException", "assumed-role/tenant-a/tenant-a.app",
 			"allow the role")

@@ -20,18 +20,18 @@ const minio = "minio.example:9000"
 func newService(t *testing.T, annotations ...string) *environment {
 	t.Helper()
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "bucket", annotations...))
-	w.cloud.AWS().AddSTSHost("minio.example")
+	w.Cloud.AWS().AddSTSHost("minio.example")
 	for _, owner := range []string{"", "team_a"} {
-		w.cloud.AWS().AddOIDCProvider(owner, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio)
+		w.Cloud.AWS().AddOIDCProvider(owner, w.Issuer.URL(), w.Issuer.HTTPClient(), "https://"+minio)
 	}
 	// for own identity
-	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), "https://"+minio, aws.DefaultAudience)
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), "https://"+minio, aws.DefaultAudience)
 	return w
 }
 
 func (w *environment) setServiceRole(arn string) {
-	w.cloud.AWS().SetRole(arn,
-		cloudtest.Trust{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
+	w.Cloud.AWS().SetRole(arn,
+		cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:bucket"}})
 }
 
 func (w *environment) getOfService(t *testing.T, provider *aws.Provider, endpoint string,
@@ -93,7 +93,7 @@ func TestRolesOfACompatibleServiceElsewhere(t *testing.T) {
 			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	testenv.ExpectNone(t, w.Requests())
 }
 
 // An object cannot have the controller's own web identity token sent to another
@@ -104,15 +104,15 @@ func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
 	w.setWebIdentity(t)
 	get := func(more ...auth.Option) error {
 		opts := []auth.Option{auth.WithSTSRegion("eu-central-1"), auth.WithSTSEndpoint("https://" + minio),
-			auth.WithHTTPClient(w.cloud.Client())}
+			auth.WithHTTPClient(w.Cloud.Client())}
 		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{AllowedSTSHosts: []string{minio}}, append(opts, more...)...)
 		return err
 	}
-	testenv.CheckError(t, get(auth.WithOwner(object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`,
+	testenv.CheckError(t, get(auth.WithOwner(testenv.Object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`,
 		"name a ServiceAccount")
-	expectNone(t, w.cloud.Calls("", ""))
-	if err := get(); err != nil || !strings.HasPrefix(w.cloud.Log()[0].Host, "minio.example") {
-		t.Errorf("the controller for itself: %v, %+v", err, w.cloud.Log())
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
+	if err := get(); err != nil || !strings.HasPrefix(w.Cloud.Log()[0].Host, "minio.example") {
+		t.Errorf("the controller for itself: %v, %+v", err, w.Cloud.Log())
 	}
 }
 
@@ -124,7 +124,7 @@ func TestRolesOfACompatibleServiceThatAreMalformed(t *testing.T) {
 		w := newService(t, aws.RoleARNAnnotation, arn)
 		_, err := w.getOfService(t, &aws.Provider{AllowedSTSHosts: []string{minio}}, "https://"+minio)
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "not the ARN of a role")
-		if n := w.cloud.Calls("", ""); n != 0 {
+		if n := w.Cloud.Calls("", ""); n != 0 {
 			t.Errorf("%q: %d requests were made", arn, n)
 		}
 	}
@@ -146,7 +146,7 @@ func TestChainAtACompatibleService(t *testing.T) {
 	const arn, next = "arn:aws:iam:::role/S3Access", "arn:aws:iam:::role/Reader"
 	w := newService(t, aws.RoleARNAnnotation, arn)
 	w.setServiceRole(arn)
-	w.cloud.AWS().SetRole(next, cloudtest.Trust{Principals: []string{arn}})
+	w.Cloud.AWS().SetRole(next, cloudtest.Trust{Principals: []string{arn}})
 	further := aws.WithAssumeRole(aws.AssumeRole{RoleARN: next})
 	provider := &aws.Provider{AllowedSTSHosts: []string{minio}}
 	token, err := w.getOfService(t, provider, "https://"+minio, further)
