@@ -24,14 +24,14 @@ func TestTokenCredential(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	credential := azure.NewTokenCredential(w.options("tenant-a", "app", auth.WithCache(tokens, object("tenant-a")),
+	credential := azure.NewTokenCredential(w.Options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")),
 		auth.WithScopes("https://vault.azure.net/.default"))...)
 	ask := func(request policy.TokenRequestOptions) (cloudtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
 		if err != nil {
 			return cloudtest.AzureIdentity{}, err
 		}
-		id, ok := w.cloud.Azure().Identity(got.Token)
+		id, ok := w.Cloud.Azure().Identity(got.Token)
 		if !ok || time.Until(got.ExpiresOn) < 50*time.Minute || time.Until(got.ExpiresOn) > time.Hour {
 			t.Errorf("expires %s", got.ExpiresOn)
 		}
@@ -52,7 +52,7 @@ func TestTokenCredential(t *testing.T) {
 			t.Errorf("with continuous access evaluation: %+v, %v", id, err)
 		}
 	}
-	if n := w.cloud.Calls("entra", "token"); n != 3 {
+	if n := w.Cloud.Calls("entra", "token"); n != 3 {
 		t.Errorf("%d exchanges", n)
 	}
 	const claims = `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`
@@ -61,7 +61,7 @@ func TestTokenCredential(t *testing.T) {
 			t.Errorf("with claims: %+v, %v", id, err)
 		}
 	}
-	if n := w.cloud.Calls("entra", "token"); n != 4 {
+	if n := w.Cloud.Calls("entra", "token"); n != 4 {
 		t.Errorf("%d exchanges: claims get a new token at most every ten seconds", n)
 	}
 	if id, err := ask(policy.TokenRequestOptions{Scopes: storage, Claims: claims, EnableCAE: true}); err != nil ||
@@ -86,8 +86,8 @@ func TestChallengesShareAnExchange(t *testing.T) {
 			return respond(r, http.StatusOK,
 				fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, exchanges.Add(1))), nil
 		})}
-		credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app",
-			auth.WithCache(tokens, object("tenant-a")), auth.WithHTTPClient(client))...)
+		credential := (&azure.Provider{}).NewTokenCredential(w.Options("tenant-a", "app",
+			auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithHTTPClient(client))...)
 		challenge := func(claims, want string) {
 			t.Helper()
 			var wg sync.WaitGroup
@@ -117,7 +117,7 @@ func TestChallengesShareAnExchange(t *testing.T) {
 func TestTokenCredentialRefuses(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	credential := (&azure.Provider{}).NewTokenCredential(w.options("tenant-a", "app")...)
+	credential := (&azure.Provider{}).NewTokenCredential(w.Options("tenant-a", "app")...)
 	for name, tc := range map[string]struct {
 		request policy.TokenRequestOptions
 		want    string
@@ -134,7 +134,7 @@ func TestTokenCredentialRefuses(t *testing.T) {
 			t.Fatal(name)
 		}
 	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	testenv.ExpectNone(t, w.Requests())
 	t.Setenv("AZURE_TENANT_ID", tenantID)
 	_, err := azure.NewTokenCredential(auth.WithHTTPClient(w.http)).GetToken(t.Context(),
 		policy.TokenRequestOptions{TenantID: usTenant})
@@ -150,7 +150,7 @@ func TestTokenCredentialRefuses(t *testing.T) {
 func TestTokenCredentialOfTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	w.cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
+	w.Cloud.Azure().SetClientSecret(tenantID, clientB, "the secret of it")
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the secret of it")
 	credential := azure.NewTokenCredential(auth.WithHTTPClient(w.http))
 	got, err := credential.GetToken(t.Context(),
@@ -159,7 +159,7 @@ func TestTokenCredentialOfTheController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := w.cloud.Azure().Identity(got.Token)
+	id, _ := w.Cloud.Azure().Identity(got.Token)
 	if id.ClientID != clientB || id.Audience != "https://storage.azure.com" || !strings.Contains(id.Claims, `"CP1"`) ||
 		!strings.Contains(id.Claims, `"1604106651"`) {
 		t.Errorf("got a token of %+v", id)
@@ -171,8 +171,8 @@ func TestTokenCredentialOfTheController(t *testing.T) {
 func TestRefreshOn(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	w.cloud.AddFault(body(`{"token_type":"Bearer","expires_in":"86399","refresh_in":43199,"access_token":"opaque"}`))
-	got, err := azure.NewTokenCredential(w.options("tenant-a", "app")...).GetToken(t.Context(),
+	w.Cloud.AddFault(body(`{"token_type":"Bearer","expires_in":"86399","refresh_in":43199,"access_token":"opaque"}`))
+	got, err := azure.NewTokenCredential(w.Options("tenant-a", "app")...).GetToken(t.Context(),
 		policy.TokenRequestOptions{})
 	if left := time.Until(got.RefreshOn); err != nil || left < 11*time.Hour || left > 12*time.Hour ||
 		time.Until(got.ExpiresOn) < 23*time.Hour {
@@ -191,8 +191,8 @@ func TestTokenCredentialInvalidate(t *testing.T) {
 			return respond(r, http.StatusOK, fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, n)),
 				nil
 		})}
-		credential := azure.NewTokenCredential(w.options("tenant-a", "app",
-			auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(entra))...)
+		credential := azure.NewTokenCredential(w.Options("tenant-a", "app",
+			testenv.Cached(t, "tenant-a"), auth.WithHTTPClient(entra))...)
 		testenv.CheckInvalidate(t, credential, func() (string, error) {
 			vault, err := credential.GetToken(t.Context(),
 				policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
@@ -215,16 +215,16 @@ func TestGetTokenCredential(t *testing.T) {
 	clearEnvironment(t)
 	w, p := newEnvironment(t), &azure.Provider{}
 	const scope = "https://vault.azure.net/.default"
-	more := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes(scope)}
-	_, err := p.GetTokenCredential(t.Context(), w.options("tenant-a", "unknown", more...)...)
+	more := []auth.Option{testenv.Cached(t, "tenant-a"), auth.WithScopes(scope)}
+	_, err := p.GetTokenCredential(t.Context(), w.Options("tenant-a", "unknown", more...)...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `"tenant-a/unknown"`, "not found")
-	credential, err := p.GetTokenCredential(t.Context(), w.options("tenant-a", "app", more...)...)
-	if err != nil || w.cloud.Calls("entra", "token") != 1 {
-		t.Fatalf("got %v after %d exchanges, want no error after one", err, w.cloud.Calls("entra", "token"))
+	credential, err := p.GetTokenCredential(t.Context(), w.Options("tenant-a", "app", more...)...)
+	if err != nil || w.Cloud.Calls("entra", "token") != 1 {
+		t.Fatalf("got %v after %d exchanges, want no error after one", err, w.Cloud.Calls("entra", "token"))
 	}
 	got, err := credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{scope}})
-	if err != nil || got.Token == "" || w.cloud.Calls("entra", "token") != 1 {
+	if err != nil || got.Token == "" || w.Cloud.Calls("entra", "token") != 1 {
 		t.Errorf("token %t, %v after %d exchanges, want a token after one", got.Token != "", err,
-			w.cloud.Calls("entra", "token"))
+			w.Cloud.Calls("entra", "token"))
 	}
 }

@@ -16,9 +16,9 @@ import (
 func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.Cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 	jwt,
-		err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"),
+		err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"),
 		[]string{azure.DefaultAudience}, 1<<41))
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 	p, ctx := &azure.Provider{}, context.Background()
 	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt),
 		*identity("tenant-a", "app", tenantID, clientA)),
-		auth.WithHTTPClient(w.http), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		auth.WithHTTPClient(w.http), testenv.Cached(t, "tenant-a")}
 	floor := testing.AllocsPerRun(100, func() {
 		if _, _, err := auth.NewStaticTokenSource(jwt).Token(ctx, nil); err != nil {
 			t.Error(err)

@@ -36,9 +36,9 @@ func newBoundEnvironment(t *testing.T, more ...client.Object) *boundEnvironment 
 	t.Helper()
 	clearEnvironment(t)
 	w := newEnvironment(t, more...)
-	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
-	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
-	proxy, err := w.cloud.Azure().NewTokenProxy(w.issuer.URL(), w.issuer.HTTPClient())
+	w.Cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.Cloud.Azure().RemoveFederatedCredentials(tenantID, clientB)
+	proxy, err := w.Cloud.Azure().NewTokenProxy(w.Issuer.URL(), w.Issuer.HTTPClient())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func bound() *azure.Provider { return &azure.Provider{IdentityBindings: true} }
 // Microsoft Entra ID.
 func (w *boundEnvironment) options(namespace string, more ...auth.Option) []auth.Option {
 	sa := client.ObjectKey{Namespace: namespace, Name: "app"}
-	return append([]auth.Option{auth.WithServiceAccount(sa, w.client), auth.WithOwner(object(namespace))}, more...)
+	return append([]auth.Option{auth.WithServiceAccount(sa, w.Client), auth.WithOwner(testenv.Object(namespace))}, more...)
 }
 
 // get returns the identity behind the token of a tenant.
@@ -100,10 +100,10 @@ func TestIdentityBindings(t *testing.T) {
 			}
 		}
 	}
-	if w.cloud.Calls("aks-token-proxy", "token") != 4 || w.cloud.Calls("", "") != 4 || opened != 1 {
-		t.Errorf("%d connections for the calls %+v", opened, w.cloud.Log())
+	if w.Cloud.Calls("aks-token-proxy", "token") != 4 || w.Cloud.Calls("", "") != 4 || opened != 1 {
+		t.Errorf("%d connections for the calls %+v", opened, w.Cloud.Log())
 	}
-	call := w.cloud.Log()[0]
+	call := w.Cloud.Log()[0]
 	if call.Host != "login.microsoftonline.com" || call.Parameters["grant_type"] != "client_credentials" {
 		t.Errorf("the request is not the usual one: %+v", call)
 	}
@@ -117,7 +117,7 @@ func TestIdentityBindingsConformance(t *testing.T) {
 	w := newBoundEnvironment(t, identity("tenant-b", "thief", tenantID, clientA),
 		identity("tenant-a", "bad", tenantID, "app"))
 	w.proxy.SetRight(tenantID, clientB, subjectA, subjectB)
-	h := harness(w.cloud, w.client, bound)
+	h := w.harness(bound)
 	// IdentityBindings excludes Audience. TestIdentityBindingsInTheCacheKey
 	// turns it off.
 	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil, "Audience": nil,
@@ -142,10 +142,10 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 		t.Fatal(err)
 	}
 	sa := identity("tenant-a", "app", tenantID, clientA)
-	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(object("tenant-a")),
+	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(testenv.Object("tenant-a")),
 		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
 	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
-	w.cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client",
+	w.Cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client",
 		Message: "AADSTS70025: no federated credential."})
 	_, err = w.get(t.Context(), bound(), "tenant-a")
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025", "identity binding", clientA)
@@ -162,7 +162,7 @@ func (w *boundEnvironment) tokenFile(t *testing.T) {
 func TestIdentityBindingsOfTheController(t *testing.T) {
 	w := newBoundEnvironment(t)
 	w.tokenFile(t)
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	controller := func(p *azure.Provider, more ...auth.Option) (cloudtest.AzureIdentity, error) {
 		return w.identity(auth.GetAccessToken(t.Context(), p, more...))
 	}
@@ -170,7 +170,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	if err != nil || id.ClientID != clientA || id.Subject != subjectA {
 		t.Fatalf("%+v, %v", id, err)
 	}
-	for _, call := range w.cloud.Log() {
+	for _, call := range w.Cloud.Log() {
 		if call.Service != "aks-token-proxy" || call.Host != "login.microsoftonline.com" {
 			t.Errorf("call: %+v", call)
 		}
@@ -179,7 +179,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	_, err = controller(bound())
 	testenv.CheckError(t, err, auth.ErrDenied, "workload identity", "HTTP 403", "the controller's own ServiceAccount",
 		"ClusterRole", clientA)
-	t.Setenv("AZURE_KUBERNETES_CA_DATA", string(w.cloud.CA()))
+	t.Setenv("AZURE_KUBERNETES_CA_DATA", string(w.Cloud.CA()))
 	_, err = controller(bound())
 	testenv.CheckError(t, err, auth.ErrUnavailable, "find own Azure credentials", "x509")
 	// Without the field the variables are ignored, as by azidentity without
@@ -187,7 +187,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	w.trust(tenantID, clientA, "tenant-a")
 	_, err = controller(&azure.Provider{}, auth.WithHTTPClient(w.http))
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700212")
-	if w.cloud.Calls("imds", "") != 0 {
+	if w.Cloud.Calls("imds", "") != 0 {
 		t.Error("the managed identity took the place of an identity that was refused")
 	}
 }
@@ -245,13 +245,13 @@ func TestIdentityBindingsThatAreMisconfigured(t *testing.T) {
 			}
 		})
 	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	testenv.ExpectNone(t, w.Requests())
 }
 
 // One cache keeps the tokens of two proxies, and of Entra itself, apart.
 func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 	w := newBoundEnvironment(t)
-	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
+	cached := testenv.Cached(t, "tenant-a")
 	first, data := bound(), os.Getenv("AZURE_KUBERNETES_CA_DATA")
 	for range 2 {
 		if _, err := w.get(t.Context(), first, "tenant-a", cached); err != nil {
@@ -261,7 +261,7 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 	calls := 1
 	check := func(what string) {
 		t.Helper()
-		if calls++; w.cloud.Calls("aks-token-proxy", "token") != calls {
+		if calls++; w.Cloud.Calls("aks-token-proxy", "token") != calls {
 			t.Errorf("%s is not part of the key", what)
 		}
 	}
@@ -286,7 +286,7 @@ func TestIdentityBindingsInTheCacheKey(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrUnavailable, "tls")
 	w.trust(tenantID, clientA, "tenant-a")
 	_, err = w.get(t.Context(), &azure.Provider{}, "tenant-a", cached, auth.WithHTTPClient(w.http))
-	if err != nil || w.cloud.Calls("entra", "token") != 1 {
+	if err != nil || w.Cloud.Calls("entra", "token") != 1 {
 		t.Errorf("without the field: %v", err)
 	}
 }
@@ -297,7 +297,7 @@ func TestIdentityBindingsHangForOneTenant(t *testing.T) {
 	w := newBoundEnvironment(t)
 	p := bound()
 	ofTenantA := func(c cloudtest.Call) bool { return c.Parameters["client_id"] == clientA }
-	defer w.cloud.AddFault(cloudtest.Fault{Hang: true, Match: ofTenantA})()
+	defer w.Cloud.AddFault(cloudtest.Fault{Hang: true, Match: ofTenantA})()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)

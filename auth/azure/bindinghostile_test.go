@@ -63,7 +63,7 @@ func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
 	}
 	write(append(old, w.proxy.CA()...))
 	good(1)
-	write(w.cloud.CA()) // a wrong one: the open connection is not used
+	write(w.Cloud.CA()) // a wrong one: the open connection is not used
 	bad("x509")
 	write([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n"))
 	bad(name, "PEM")
@@ -79,7 +79,7 @@ func TestIdentityBindingsReadTheCAFileAgain(t *testing.T) {
 func TestIdentityBindingsWhileTheCAFileIsReplaced(t *testing.T) {
 	w := newBoundEnvironment(t)
 	_, write := w.caFile(t)
-	contents := [][]byte{w.proxy.CA(), nil, append(w.cloud.CA(), w.proxy.CA()...)}
+	contents := [][]byte{w.proxy.CA(), nil, append(w.Cloud.CA(), w.proxy.CA()...)}
 	write(contents[0])
 	p := bound()
 	if _, err := w.get(t.Context(), p, "tenant-a"); err != nil {
@@ -156,7 +156,7 @@ func TestIdentityBindingsCheckTheServerName(t *testing.T) {
 func TestIdentityBindingsWithAHostileProxy(t *testing.T) {
 	w := newBoundEnvironment(t)
 	sa := testenv.ServiceAccount("tenant-b", "app")
-	stranger, err := w.issuer.Sign(w.issuer.Claims(sa, []string{azure.IdentityBindingAudience}, time.Hour))
+	stranger, err := w.Issuer.Sign(w.Issuer.Claims(sa, []string{azure.IdentityBindingAudience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/azurename"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -26,15 +25,14 @@ func newClouds(t testing.TB) *environment {
 		objs = append(objs, identity("tenant-a", name, tenant, clientA))
 	}
 	w := newEnvironment(t, objs...)
-	w.cloud.Azure().AddCloud(ownAuthority, ownManager, ownRegistry)
-	w.cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
-	w.cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
-	w.cloud.Azure().AddTenant(ownAuthority, ownTenant)
+	w.Cloud.Azure().AddCloud(ownAuthority, ownManager, ownRegistry)
+	w.Cloud.Azure().AddTenant("login.microsoftonline.us", usTenant)
+	w.Cloud.Azure().AddTenant("login.chinacloudapi.cn", cnTenant)
+	w.Cloud.Azure().AddTenant(ownAuthority, ownTenant)
 	audiences := map[string]string{"public": azure.DefaultAudience, "us": azure.DefaultAudience + "USGov",
 		"cn": azure.DefaultAudience + "China", "own": "https://" + ownAuthority}
 	for name, tenant := range tenants {
-		w.cloud.Azure().AddFederatedCredential(tenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-			Subject: "system:serviceaccount:tenant-a:" + name, Audience: audiences[name], Fetch: w.issuer.HTTPClient()})
+		w.trustFor(audiences[name], tenant, clientA, "system:serviceaccount:tenant-a:"+name)
 	}
 	return w
 }
@@ -58,7 +56,7 @@ func TestSeveralClouds(t *testing.T) {
 			"https://management.core.chinacloudapi.cn"},
 		"own": {"https://" + ownAuthority + ":443", ownAuthority, "https://" + ownManager},
 	} {
-		opts := w.options("tenant-a", name, auth.WithCache(tokens, object("tenant-a")))
+		opts := w.Options("tenant-a", name, auth.WithCache(tokens, testenv.Object("tenant-a")))
 		if tc.authority != "" {
 			opts = append(opts, azure.WithAuthorityHost(tc.authority))
 		}
@@ -67,7 +65,7 @@ func TestSeveralClouds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		calls := w.cloud.Log()
+		calls := w.Cloud.Log()
 		if id := w.whose(token); id.Audience != tc.audience || calls[len(calls)-1].Host != tc.host {
 			t.Errorf("%s: got %+v from %s", name, id, calls[len(calls)-1].Host)
 		}
@@ -75,10 +73,10 @@ func TestSeveralClouds(t *testing.T) {
 	// The same ServiceAccount at another authority is another entry of the
 	// cache.
 	_,
-		err := get(t, p, w.options("tenant-a", "public", auth.WithCache(tokens, object("tenant-a")),
+		err := get(t, p, w.Options("tenant-a", "public", auth.WithCache(tokens, testenv.Object("tenant-a")),
 		azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
-	token, err := get(t, p, w.options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
+	token, err := get(t, p, w.Options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
 	if err != nil || w.whose(token).Tenant != usTenant {
 		t.Errorf("WithSTSEndpoint: %v", err)
 	}
@@ -93,7 +91,7 @@ func TestTwoOptionsForOneAuthority(t *testing.T) {
 		"https://login.microsoftonline.com": false, "http://login.microsoftonline.us": false,
 		"https://login.microsoftonline.us:8443": false} {
 		_, err := get(t, &azure.Provider{},
-			w.options("tenant-a", "us", azure.WithAuthorityHost("https://login.microsoftonline.us"),
+			w.Options("tenant-a", "us", azure.WithAuthorityHost("https://login.microsoftonline.us"),
 				auth.WithSTSEndpoint(endpoint))...)
 		if ok && err != nil {
 			t.Error(err)
@@ -110,27 +108,27 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://login.chinacloudapi.cn/")
-	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...); err != nil {
+	if _, err := get(t, &azure.Provider{}, w.Options("tenant-a", "cn")...); err != nil {
 		t.Error(err)
 	}
 	p := &azure.Provider{AuthorityHost: "https://login.microsoftonline.us"}
-	if _, err := get(t, p, w.options("tenant-a", "us")...); err != nil {
+	if _, err := get(t, p, w.Options("tenant-a", "us")...); err != nil {
 		t.Error(err)
 	}
 	if _,
 		err := get(t, p,
-		w.options("tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"))...); err != nil {
+		w.Options("tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"))...); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.chinacloudapi.cn/")
-	_, err := get(t, &azure.Provider{}, w.options("tenant-a", "cn")...)
+	_, err := get(t, &azure.Provider{}, w.Options("tenant-a", "cn")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `"http://login.chinacloudapi.cn/"`, "https://")
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
 	if _, err := get(t, &azure.Provider{},
-		w.options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
+		w.Options("tenant-a", "own", auth.WithScopes("https://storage.azure.com/.default"))...); err != nil {
 		t.Errorf("an unknown authority of the controller: %v", err)
 	}
-	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+	_, err = get(t, &azure.Provider{}, w.Options("tenant-a", "own")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "WithScopes", "PrivateClouds")
 }
 
@@ -143,14 +141,14 @@ func TestEnvironmentFile(t *testing.T) {
 			`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
 	p := &azure.Provider{}
-	token, err := get(t, p, w.options("tenant-a", "own")...)
+	token, err := get(t, p, w.Options("tenant-a", "own")...)
 	if err != nil || w.whose(token).Audience != "https://"+ownManager {
 		t.Fatalf("%v", err)
 	}
 	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := get(t, p, w.options("tenant-a", "own")...); err != nil {
+	if _, err := get(t, p, w.Options("tenant-a", "own")...); err != nil {
 		t.Errorf("the file was read again: %v", err)
 	}
 	if _, err := p.ParseArtifactRepository("example."+ownRegistry+"/app", &provider.Options{}); err != nil {
@@ -166,18 +164,18 @@ func TestEnvironmentFile(t *testing.T) {
 		"manager": `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
 	} {
 		t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(text)))
-		_, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+		_, err := get(t, &azure.Provider{}, w.Options("tenant-a", "own")...)
 		if testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"resourceManagerEndpoint":"https://`+ownManager+`"}`)))
-	if _, err := get(t, &azure.Provider{}, w.options("tenant-a", "own")...); err != nil {
+	if _, err := get(t, &azure.Provider{}, w.Options("tenant-a", "own")...); err != nil {
 		t.Errorf("the authority of the environment: %v", err)
 	}
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", filepath.Join(t.TempDir(), "nothing"))
-	_, err = get(t, &azure.Provider{}, w.options("tenant-a", "own")...)
+	_, err = get(t, &azure.Provider{}, w.Options("tenant-a", "own")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "nothing")
 }
 
@@ -206,7 +204,7 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 				}
 			}
 			if _, err := auth.GetGitCredentials(t.Context(), p,
-				w.options("tenant-a", "public", auth.WithGitURL(parseURL(t, "https://dev.azure.com/o/p/_git/r")))...); err != nil {
+				w.Options("tenant-a", "public", auth.WithGitURL(parseURL(t, "https://dev.azure.com/o/p/_git/r")))...); err != nil {
 				t.Errorf("Azure DevOps: %v", err)
 			}
 		})
@@ -219,7 +217,7 @@ func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`)))
-	token, err := get(t, &azure.Provider{}, w.options("tenant-a", "public")...)
+	token, err := get(t, &azure.Provider{}, w.Options("tenant-a", "public")...)
 	if err != nil || w.whose(token).Audience != "https://management.azure.com" {
 		t.Errorf("got %v, %v", token, err)
 	}
@@ -248,8 +246,8 @@ func TestTokenAudienceKeepsItsTrailingSlash(t *testing.T) {
 			w, cloud := newClouds(t), privateCloud()
 			cloud.ResourceManagerAudience = audience
 			_, _ = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{cloud}},
-				w.options("tenant-a", "own", azure.WithAuthorityHost("https://"+ownAuthority))...)
-			if calls := w.cloud.Log(); len(calls) == 0 || calls[0].Parameters["scope"] != want {
+				w.Options("tenant-a", "own", azure.WithAuthorityHost("https://"+ownAuthority))...)
+			if calls := w.Cloud.Log(); len(calls) == 0 || calls[0].Parameters["scope"] != want {
 				t.Errorf("the scope is not %q: %+v", want, calls)
 			}
 		})
@@ -280,13 +278,10 @@ func TestAuthoritiesThatAreRefused(t *testing.T) {
 		_, err = w.get(t, "tenant-a", "public", auth.WithSTSEndpoint(authority))
 		testenv.CheckError(t, err, auth.ErrMisconfigured, "refused")
 	}
-	_, err := w.get(t, "tenant-a", "public", azure.WithAuthorityHost("https://login.microsoftonline.com"),
-		auth.WithSTSEndpoint("https://login.microsoftonline.us"))
-	testenv.CheckError(t, err, auth.ErrMisconfigured, "different authorities")
-	_, err = get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}},
-		w.options("tenant-a", "public")...)
+	_, err := get(t, &azure.Provider{PrivateClouds: []azure.Cloud{{AuthorityHost: "x"}}},
+		w.Options("tenant-a", "public")...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "PrivateClouds")
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
+	testenv.ExpectNone(t, w.Requests())
 	if _, err := w.get(t, "tenant-a", "public",
 		azure.WithAuthorityHost("https://LOGIN.Microsoftonline.com/")); err != nil {
 		t.Error(err)
@@ -299,10 +294,10 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	const secret = "abc8Q~the-secret-of-the-application"
-	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
+	w.Cloud.Azure().SetClientSecret(tenantID, clientB, secret)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	forObject := auth.WithOwner(object("tenant-b"))
+	forObject := auth.WithOwner(testenv.Object("tenant-b"))
 	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {
 		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host),
 			azure.WithAuthorityHost("https://" + host)} {
@@ -310,11 +305,11 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 			testenv.CheckError(t, err, auth.ErrDenied, "own identity", host, "name a ServiceAccount")
 		}
 	}
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 	if _, err := w.controller(t, p, forObject, auth.WithSTSEndpoint("https://login.microsoftonline.com")); err != nil {
 		t.Errorf("the controller's own authority: %v", err)
 	}
-	w.cloud.Azure().SetClientSecret(ownTenant, clientB, secret)
+	w.Cloud.Azure().SetClientSecret(ownTenant, clientB, secret)
 	t.Setenv("AZURE_TENANT_ID", ownTenant)
 	if _, err := w.controller(t, p, auth.WithSTSEndpoint("https://"+ownAuthority)); err != nil {
 		t.Errorf("the controller for itself: %v", err)
@@ -388,9 +383,8 @@ func TestRegistriesWithAnAuthorityOfMicrosofts(t *testing.T) {
 func TestAudienceThatIsNotTrusted(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	w.cloud.Azure().RemoveFederatedCredentials(usTenant, clientA)
-	w.cloud.Azure().AddFederatedCredential(usTenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:us", Audience: azure.DefaultAudience, Fetch: w.issuer.HTTPClient()})
+	w.Cloud.Azure().RemoveFederatedCredentials(usTenant, clientA)
+	w.trustFor(azure.DefaultAudience, usTenant, clientA, "system:serviceaccount:tenant-a:us")
 	us := azure.WithAuthorityHost("https://login.microsoftonline.us")
 	_, err := w.get(t, "tenant-a", "us", us)
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700212", `to "api://AzureADTokenExchangeUSGov"`,
@@ -401,17 +395,4 @@ func TestAudienceThatIsNotTrusted(t *testing.T) {
 	}
 	_, err = w.get(t, "tenant-a", "us", us, allowed, auth.WithAudiences("api://other"))
 	testenv.CheckError(t, err, auth.ErrDenied, `to "api://other"`)
-}
-
-// Clouds whose federated credentials have another audience.
-func TestAudienceOfTheProvider(t *testing.T) {
-	clearEnvironment(t)
-	w := newEnvironment(t)
-	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:app", Audience: "api://AzureADTokenExchangeUSGov"})
-	if _, err := get(t, &azure.Provider{Audience: "api://AzureADTokenExchangeUSGov"},
-		w.options("tenant-a", "app")...); err != nil {
-		t.Error(err)
-	}
 }

@@ -30,7 +30,7 @@ func (w *environment) tokenFile(t *testing.T) string { return w.mountToken(t, az
 
 func (w *environment) mountToken(t *testing.T, audience string) string {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
+	jwt, err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 			id.Audience != "https://management.azure.com" {
 			t.Errorf("got a token of %+v", id)
 		}
-		if n := w.cloud.Calls("entra", "token"); n != want {
+		if n := w.Cloud.Calls("entra", "token"); n != want {
 			t.Errorf("%d exchanges for %d tokens", n, want)
 		}
 	}
@@ -90,8 +90,8 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 		id.Audience != "https://storage.azure.com" {
 		t.Errorf("%+v, %v", id, err)
 	}
-	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	w.Cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	_, err := w.controller(t, p)
 	testenv.CheckError(t, err, auth.ErrDenied, "workload identity", "AADSTS70025", "HTTP 401")
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", filepath.Join(t.TempDir(), "nothing"))
@@ -103,21 +103,21 @@ func TestControllerWithSecret(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	const secret = "abc8Q~the-secret-of-the-application"
-	w.cloud.Azure().SetClientSecret(tenantID, clientB, secret)
+	w.Cloud.Azure().SetClientSecret(tenantID, clientB, secret)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
 	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	p := &azure.Provider{}
 	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB || id.Subject != "" {
 		t.Errorf("the environment comes first: %+v, %v", id, err)
 	}
-	for _, call := range w.cloud.Log() {
+	for _, call := range w.Cloud.Log() {
 		for _, v := range call.Parameters {
 			if strings.Contains(v, secret) {
 				t.Error("the fake's log holds the secret")
 			}
 		}
 	}
-	w.cloud.Azure().SetClientSecret(tenantID, clientB, "another one")
+	w.Cloud.Azure().SetClientSecret(tenantID, clientB, "another one")
 	_, err := w.controller(t, p)
 	testenv.CheckError(t, err, auth.ErrDenied, "environment", "AADSTS7000215", "renew the client secret")
 	if strings.Contains(err.Error(), secret) {
@@ -155,7 +155,7 @@ func TestControllerWithCertificate(t *testing.T) {
 	configure(t, tenantID, clientB, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
-	w.cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
+	w.Cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
 	if id, err := w.controller(t, &azure.Provider{}); err != nil || id.ClientID != clientB {
 		t.Errorf("%+v, %v", id, err)
 	}
@@ -170,7 +170,7 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.unhurried()
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	p := &azure.Provider{}
 	seen := map[string]bool{}
 	for range 2 {
@@ -183,8 +183,8 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 		}
 		seen[token.AccessToken().Token] = true
 	}
-	if len(seen) != 2 || w.cloud.Calls("imds", "token") != 2 {
-		t.Errorf("%d tokens, calls: %+v", len(seen), w.cloud.Log())
+	if len(seen) != 2 || w.Cloud.Calls("imds", "token") != 2 {
+		t.Errorf("%d tokens, calls: %+v", len(seen), w.Cloud.Log())
 	}
 	t.Setenv("AZURE_CLIENT_ID", clientB)
 	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB {
@@ -266,7 +266,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 func TestControllerWhenEntraFails(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	for name, tc := range map[string]struct {
 		fault  cloudtest.Fault
@@ -291,7 +291,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &azure.Provider{}
-			end := w.cloud.AddFault(tc.fault)
+			end := w.Cloud.AddFault(tc.fault)
 			_, err := w.controller(t, p)
 			testenv.CheckError(t, err, tc.reason, tc.want, "azure: ")
 			end()
@@ -300,7 +300,7 @@ func TestControllerWhenEntraFails(t *testing.T) {
 			}
 		})
 	}
-	if w.cloud.Calls("imds", "") != 0 {
+	if w.Cloud.Calls("imds", "") != 0 {
 		t.Error("the managed identity took the place of an identity that was refused")
 	}
 }
@@ -311,13 +311,12 @@ func TestTokenFileAtAnotherCloud(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	w.cloud.Azure().AddFederatedCredential(ownTenant, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:app", Audience: "https://" + ownAuthority, Fetch: w.issuer.HTTPClient()})
+	w.trustFor("https://"+ownAuthority, ownTenant, clientA, "system:serviceaccount:tenant-a:app")
 	own := azure.WithAuthorityHost("https://" + ownAuthority)
 	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
 	_, err := w.controller(t, p, own)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_FEDERATED_TOKEN_FILE", `"https://`+ownAuthority+`"`)
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 	configure(t, ownTenant, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.mountToken(t, "https://"+ownAuthority))
 	if _, err := w.controller(t, p, own); err != nil {
 		t.Error(err)
@@ -329,7 +328,7 @@ func TestControllerAtAStaleReplica(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	configure(t, tenantID, clientA, "AZURE_FEDERATED_TOKEN_FILE", w.tokenFile(t))
-	w.cloud.AddFault(cloudtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
+	w.Cloud.AddFault(cloudtest.Fault{Action: "token", Times: 1, Status: 401, Code: "invalid_client",
 		Message: "AADSTS700213: No matching federated identity record found for presented assertion subject 'x'."})
 	if _, err := w.controller(t, &azure.Provider{}); err != nil {
 		t.Error(err)

@@ -26,7 +26,7 @@ func TestPushAndPull(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	content := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	w.cloud.Azure().SetRegistry("example.azurecr.io",
+	w.Cloud.Azure().SetRegistry("example.azurecr.io",
 		cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}, Handler: content})
 	providers, err := auth.NewProviderSet(&azure.Provider{})
 	if err != nil {
@@ -34,7 +34,7 @@ func TestPushAndPull(t *testing.T) {
 	}
 	tokens := testenv.Cache(t)
 	options := func(tenant string) []remote.Option {
-		keychain := auth.NewKeychain(providers, w.options(tenant, "app", auth.WithCache(tokens, object(tenant)))...)
+		keychain := auth.NewKeychain(providers, w.Options(tenant, "app", auth.WithCache(tokens, testenv.Object(tenant)))...)
 		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport),
 			remote.WithContext(t.Context())}
 	}
@@ -57,7 +57,7 @@ func TestPushAndPull(t *testing.T) {
 	if got, err := pulled.Digest(); err != nil || got != want {
 		t.Errorf("pulled %s, %v", got, err)
 	}
-	if n := w.cloud.Calls("acr", "exchange"); n != 1 {
+	if n := w.Cloud.Calls("acr", "exchange"); n != 1 {
 		t.Errorf("%d exchanges at the registry", n)
 	}
 	_, err = remote.Image(ref, options("tenant-b")...)
@@ -150,20 +150,20 @@ func TestHostsOfTheKeychain(t *testing.T) {
 	} {
 		t.Run(host, func(t *testing.T) {
 			login, _, _ := strings.Cut(strings.ToLower(host), ":")
-			w.cloud.Azure().SetRegistry(login, cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+			w.Cloud.Azure().SetRegistry(login, cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
 			target, err := name.NewRegistry(host)
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := w.cloud.Calls("", "")
-			keychain := auth.NewKeychain(providers, w.options("tenant-a", "app")...)
+			before := w.Cloud.Calls("", "")
+			keychain := auth.NewKeychain(providers, w.Options("tenant-a", "app")...)
 			got, err := keychain.ResolveContext(t.Context(), target)
 			switch want {
 			case credentials:
 				if err != nil || got == authn.Anonymous {
 					t.Fatalf("anonymous %t, %v", got == authn.Anonymous, err)
 				}
-				log := w.cloud.Log()
+				log := w.Cloud.Log()
 				if last := log[len(log)-1]; last.Service != "acr" || last.Host != login || last.Parameters["service"] != login {
 					t.Errorf("the exchange: %+v", last)
 				}
@@ -175,7 +175,7 @@ func TestHostsOfTheKeychain(t *testing.T) {
 			case refused:
 				testenv.CheckError(t, err, auth.ErrMisconfigured, login)
 			}
-			expectNone(t, w.cloud.Calls("", "")-before)
+			testenv.ExpectNone(t, w.Cloud.Calls("", "")-before)
 			if _, err := p.ParseArtifactRepository(host+"/app", &provider.Options{}); err == nil {
 				t.Error("it is a registry")
 			}

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/azure"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -43,10 +40,8 @@ const (
 // environment is a cluster with two tenants, and a cloud with an identity for
 // each.
 type environment struct {
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	client *cloudtest.Client
-	http   *http.Client
+	*testenv.Environment
+	http *http.Client
 }
 
 func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
@@ -54,38 +49,28 @@ func identity(namespace, name, tenant, clientID string) *corev1.ServiceAccount {
 }
 
 func (w *environment) trust(tenant, clientID, namespace string) {
-	w.cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience,
-		Fetch: w.issuer.HTTPClient()})
+	w.trustFor(azure.DefaultAudience, tenant, clientID, testenv.Subject(namespace, "app"))
+}
+
+func (w *environment) trustFor(audience, tenant, clientID, subject string) {
+	w.Cloud.Azure().AddFederatedCredential(tenant, clientID, cloudtest.FederatedCredential{Issuer: w.Issuer.URL(),
+		Subject: subject, Audience: audience, Fetch: w.Issuer.HTTPClient()})
 }
 
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud := testenv.Cloud(t)
-	objs := append([]client.Object{identity("tenant-a", "app", tenantID, clientA),
-		identity("tenant-b", "app", tenantID, clientB)}, more...)
-	w := &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...), http: cloud.Client()}
-	cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
+	more = append(more, identity("tenant-a", "app", tenantID, clientA), identity("tenant-b", "app", tenantID, clientB))
+	w := &environment{Environment: testenv.New(t, more...)}
+	w.http = w.Cloud.Client()
+	w.Cloud.Azure().AddTenant("login.microsoftonline.com", tenantID, domain)
 	w.trust(tenantID, clientA, "tenant-a")
 	w.trust(tenantID, clientB, "tenant-b")
 	return w
 }
 
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
-}
-
-func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{
-		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
-		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.http),
-	}, more...)
-}
-
 func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*azure.Token, error) {
 	t.Helper()
-	return get(t, &azure.Provider{}, w.options(namespace, name, more...)...)
+	return get(t, &azure.Provider{}, w.Options(namespace, name, more...)...)
 }
 
 func get(t testing.TB, p *azure.Provider, opts ...auth.Option) (*azure.Token, error) {
@@ -97,15 +82,8 @@ func get(t testing.TB, p *azure.Provider, opts ...auth.Option) (*azure.Token, er
 	return azure.FromToken(token)
 }
 
-func expectNone(t testing.TB, requests int) {
-	t.Helper()
-	if requests != 0 {
-		t.Errorf("%d requests were made", requests)
-	}
-}
-
 func (w *environment) whose(token *azure.Token) cloudtest.AzureIdentity {
-	id, _ := w.cloud.Azure().Identity(token.AccessToken().Token)
+	id, _ := w.Cloud.Azure().Identity(token.AccessToken().Token)
 	return id
 }
 
@@ -140,7 +118,7 @@ func TestServiceAccountGetsItsIdentity(t *testing.T) {
 		!token.RefreshAt().IsZero() || !strings.HasPrefix(fmt.Sprint(token), "Azure access token, redacted") {
 		t.Errorf("token: %v, tenant %q", token, token.Tenant())
 	}
-	calls := w.cloud.Log()
+	calls := w.Cloud.Log()
 	if len(calls) != 1 || calls[0].Host != "login.microsoftonline.com" ||
 		calls[0].Parameters["grant_type"] != "client_credentials" {
 		t.Errorf("calls: %+v", calls)
@@ -154,15 +132,13 @@ func TestTenant(t *testing.T) {
 	t.Setenv("AZURE_TENANT_ID", tenantID)
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "domain", azure.ClientIDAnnotation, clientA,
 		azure.TenantIDAnnotation, domain))
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:domain", Audience: azure.DefaultAudience})
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:default", Audience: azure.DefaultAudience})
+	w.trustFor(azure.DefaultAudience, tenantID, clientA, "system:serviceaccount:tenant-a:domain")
+	w.trustFor(azure.DefaultAudience, tenantID, clientA, "system:serviceaccount:tenant-a:default")
 	if _, err := w.get(t, "tenant-a", "domain"); err != nil {
 		t.Error(err)
 	}
 	sa := testenv.ServiceAccount("tenant-a", "default", azure.ClientIDAnnotation, clientA)
-	if err := w.client.Create(t.Context(), sa); err != nil {
+	if err := w.Client.Create(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
 	token, err := w.get(t, "tenant-a", "default")
@@ -175,17 +151,14 @@ func TestTenant(t *testing.T) {
 	}
 }
 
-// What tenant B writes on his ServiceAccount gets him nothing of A's: Entra
-// goes by the subject.
-func TestTenantCopiesAnnotations(t *testing.T) {
+// The error of a refusal has what an administrator of the application needs,
+// and the same text at each try.
+func TestRefusalOfTheApplication(t *testing.T) {
 	w := newEnvironment(t, identity("tenant-b", "thief", tenantID, clientA))
-	tokens := testenv.Cache(t)
-	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, clientA, "AADSTS700213",
-		"HTTP 401", `"system:serviceaccount:tenant-b:thief"`, "federated credential")
+	_, err := w.get(t, "tenant-b", "thief")
+	testenv.CheckError(t, err, auth.ErrDenied, `azure: ServiceAccount "tenant-b/thief"`, "AADSTS700213", "HTTP 401",
+		fmt.Sprintf("client ID %q of tenant %q", clientA, tenantID), `"system:serviceaccount:tenant-b:thief"`,
+		"federated credential")
 	var known *auth.Error
 	if !errors.As(err, &known) || known.RequestID == "" || known.Code != "AADSTS700213" {
 		t.Errorf("the request ID is lost: %+v", known)
@@ -239,45 +212,26 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 			testenv.CheckError(t, err, auth.ErrMisconfigured, want...)
 		})
 	}
-	expectNone(t, w.cloud.Calls("", "")+w.issuer.TokenRequests())
-}
-
-func TestLifetimeOfTheToken(t *testing.T) {
-	w := newEnvironment(t)
-	var got []int64
-	w.issuer.Refuse(func(_ corev1.ServiceAccount, r authenticationv1.TokenRequestSpec) error {
-		got = append(got, *r.ExpirationSeconds)
-		return nil
-	})
-	sa := testenv.ServiceAccount("tenant-a", "long", azure.ClientIDAnnotation, clientA, azure.TenantIDAnnotation, tenantID,
-		azure.TokenExpirationAnnotation, "7200")
-	if err := w.client.Create(t.Context(), sa); err != nil {
-		t.Fatal(err)
-	}
-	w.cloud.Azure().AddFederatedCredential(tenantID, clientA, cloudtest.FederatedCredential{Issuer: w.issuer.URL(),
-		Subject: "system:serviceaccount:tenant-a:long", Audience: azure.DefaultAudience})
-	if _, err := w.get(t, "tenant-a", "long"); err != nil || !slices.Equal(got, []int64{7200}) {
-		t.Errorf("%v, %v", got, err)
-	}
+	testenv.ExpectNone(t, w.Requests())
 }
 
 // Scopes and authority split the cache, and so do claims.
 func TestScopes(t *testing.T) {
 	w := newEnvironment(t)
 	tokens, p := testenv.Cache(t), &azure.Provider{}
-	cached := auth.WithCache(tokens, object("tenant-a"))
+	cached := auth.WithCache(tokens, testenv.Object("tenant-a"))
 	for range 2 {
 		for scope, audience := range map[string]string{
 			"https://storage.azure.com/.default": "https://storage.azure.com",
 			"https://vault.azure.net/.default":   "https://vault.azure.net",
 		} {
-			token, err := get(t, p, w.options("tenant-a", "app", cached, auth.WithScopes(scope))...)
+			token, err := get(t, p, w.Options("tenant-a", "app", cached, auth.WithScopes(scope))...)
 			if err != nil || w.whose(token).Audience != audience {
 				t.Errorf("%s: %v", scope, err)
 			}
 		}
 	}
-	if n := w.cloud.Calls("entra", "token"); n != 2 {
+	if n := w.Cloud.Calls("entra", "token"); n != 2 {
 		t.Errorf("%d exchanges", n)
 	}
 	_, err := w.get(t, "tenant-a", "app", auth.WithScopes("https://nobody.example/.default"))
@@ -289,17 +243,17 @@ func TestScopes(t *testing.T) {
 func TestNothingFallsBack(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	w.cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
-	w.cloud.Azure().SetClientSecret(tenantID, clientB, "controller's secret")
-	w.cloud.Azure().SetManagedIdentity(tenantID, clientB)
+	w.Cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
+	w.Cloud.Azure().SetClientSecret(tenantID, clientB, "controller's secret")
+	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "controller's secret")
 	defaultTransport, defaultClient := http.DefaultTransport, http.DefaultClient
 	http.DefaultTransport, http.DefaultClient = trap{t}, &http.Client{Transport: trap{t}}
 	defer func() { http.DefaultTransport, http.DefaultClient = defaultTransport, defaultClient }()
 	token, err := w.get(t, "tenant-a", "app")
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025", clientA)
-	if token != nil || w.cloud.Calls("", "") != 1 {
-		t.Errorf("got %v after %+v", token, w.cloud.Log())
+	if token != nil || w.Cloud.Calls("", "") != 1 {
+		t.Errorf("got %v after %+v", token, w.Cloud.Log())
 	}
 }
 
@@ -314,9 +268,9 @@ func TestConformance(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t, identity("tenant-b", "thief", tenantID, clientA), identity("tenant-a", "bad", tenantID, "app"))
 	w.trust(tenantID, clientB, "tenant-a")
-	w.cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	w.cloud.Azure().SetCluster(clusterID, cluster())
-	h := harness(w.cloud, w.client, func() *azure.Provider { return &azure.Provider{} })
+	w.Cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
+	w.Cloud.Azure().SetCluster(clusterID, cluster())
+	h := w.harness(func() *azure.Provider { return &azure.Provider{} })
 	h.Fields = map[string]any{"AuthorityHost": "https://login.microsoftonline.us", "PrivateClouds": nil,
 		"Audience": "other", "IdentityBindings": nil} // TestIdentityBindingsConformance turns it on
 	h.Options = []auth.Option{auth.WithHTTPClient(w.http)}
@@ -329,26 +283,19 @@ func TestConformance(t *testing.T) {
 }
 
 // harness is for ServiceAccounts with client A and a fault of the whole cloud.
-func harness(cloud *cloudtest.Cloud, c auth.KubernetesClient, newProvider func() *azure.Provider) authtest.Harness {
+func (w *environment) harness(newProvider func() *azure.Provider) authtest.Harness {
 	return authtest.Harness{
 		NoRegions: true,
 		New:       func(*testing.T) auth.Provider { return newProvider() },
-		Client:    c,
+		Client:    w.Client,
 		Annotations: map[string]string{azure.TokenExpirationAnnotation: "1800", azure.ClientIDAnnotation: clientB,
 			azure.TenantIDAnnotation: domain},
 		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "thief"},
 		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "bad"},
-		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(cloud.AddFault(map[provider.Reason]cloudtest.Fault{
-				auth.ErrThrottled: {Status: 429, Code: "temporarily_unavailable", Message: "AADSTS90055: throttled",
-					RetryAfter: "7"},
-				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
-				authtest.Hang:       {Hang: true},
-			}[how]))
-		},
-		Calls: func() int { return cloud.Calls("", "") },
+		Break:     w.Break,
+		Calls:     func() int { return w.Cloud.Calls("", "") },
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			own, err := azure.FromToken(token)
 			if err != nil {

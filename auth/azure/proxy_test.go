@@ -54,7 +54,7 @@ func TestErrorsOfAProxy(t *testing.T) {
 	w := newEnvironment(t)
 	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &azure.Provider{},
-			w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+			w.Options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", "the-secret-of-it")
