@@ -22,14 +22,14 @@ func (w *environment) setCluster(c cloudtest.GKECluster) {
 	if c.Viewers == nil {
 		c.Viewers = []string{"serviceAccount:" + email("tenant-a")}
 	}
-	w.cloud.GCP().SetCluster(clusterName, c)
+	w.Cloud.GCP().SetCluster(clusterName, c)
 }
 
 // config asks the provider for access as auth.GetRESTConfig does.
 func (w *environment) config(t *testing.T, tenant, cluster, address, ca string) (*auth.RESTConfig, error) {
 	t.Helper()
 	p := &gcp.Provider{}
-	opts := &provider.Options{HTTPClient: w.cloud.Client(), ClusterResource: cluster, CAData: ca}
+	opts := &provider.Options{HTTPClient: w.Cloud.Client(), ClusterResource: cluster, CAData: ca}
 	if address != "" {
 		canonical, err := provider.ParseClusterAddress(address)
 		if err != nil {
@@ -57,7 +57,7 @@ func (w *environment) config(t *testing.T, tenant, cluster, address, ca string) 
 
 func TestClusterEndpoints(t *testing.T) {
 	w := newEnvironment(t)
-	ca := w.cloud.CA()
+	ca := w.Cloud.CA()
 	const given = "-----BEGIN CERTIFICATE-----\ngiven\n-----END CERTIFICATE-----\n"
 	all := cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", PrivateEndpoint: "10.0.0.2", DNSEndpoint: dnsEndpoint, CA: ca}
 	for name, tc := range map[string]struct {
@@ -123,7 +123,7 @@ func TestClusterByAddressAndCA(t *testing.T) {
 	if err != nil || config.Host() != "https://10.0.0.2:443" || string(config.CAData()) != "pem" {
 		t.Errorf("got %v, %v", config, err)
 	}
-	if n := w.cloud.Calls("container", ""); n != 0 {
+	if n := w.Cloud.Calls("container", ""); n != 0 {
 		t.Errorf("GKE was asked %d times", n)
 	}
 }
@@ -150,7 +150,7 @@ func TestClusterByAddressAlone(t *testing.T) {
 
 func TestClusterErrors(t *testing.T) {
 	w := newEnvironment(t)
-	ca := w.cloud.CA()
+	ca := w.Cloud.CA()
 	_, err := w.config(t, "tenant-a", clusterName, "", "")
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "NOT_FOUND", "correct the name", clusterName)
 	for name, tc := range map[string]struct {
@@ -192,7 +192,7 @@ func TestClusterErrors(t *testing.T) {
 			testenv.CheckError(t, err, tc.reason, tc.want, "gcp: ")
 		})
 	}
-	defer w.cloud.AddFault(cloudtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
+	defer w.Cloud.AddFault(cloudtest.Fault{Service: "container", Redirect: "https://evil.example/"})()
 	_, err = w.config(t, "tenant-a", clusterName, "", "")
 	testenv.CheckError(t, err, auth.ErrUnavailable, "redirect")
 }

@@ -33,7 +33,7 @@ func clearEnvironment(t *testing.T) {
 
 func (w *environment) controller(t *testing.T, more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
-	return get(t, &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.cloud.Client())}, more...)...)
+	return get(t, &gcp.Provider{}, append([]auth.Option{auth.WithHTTPClient(w.Cloud.Client())}, more...)...)
 }
 
 func TestControllerFromMetadata(t *testing.T) {
@@ -44,13 +44,13 @@ func TestControllerFromMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	id, _ := w.Cloud.GCP().Identity(token.AccessToken())
 	if id.Email != email("controller") || strings.Join(id.Scopes, " ") != "https://a.example https://b.example" ||
 		token.GetDuration() < 50*time.Minute {
 		t.Errorf("got the token of %+v", id)
 	}
-	if _, err = w.controller(t); err != nil || w.cloud.Calls("gcp-metadata", "") != 2 {
-		t.Errorf("%d calls, %v", w.cloud.Calls("gcp-metadata", ""), err)
+	if _, err = w.controller(t); err != nil || w.Cloud.Calls("gcp-metadata", "") != 2 {
+		t.Errorf("%d calls, %v", w.Cloud.Calls("gcp-metadata", ""), err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	w := newEnvironment(t)
 	_, err := w.controller(t)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "name a ServiceAccount")
-	end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403,
+	end := w.Cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: 403,
 		Message: "Unable to generate access token; IAM returned 403 Forbidden: The caller does not have permission\n" +
 			"This error could be caused by a missing IAM policy binding on the target IAM service account.\n"})
 	_, err = w.controller(t)
@@ -69,7 +69,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	for text, reason := range map[string]provider.Reason{"404 Not Found": auth.ErrDenied,
 		"408 Request Timeout":   auth.ErrUnavailable,
 		"429 Too Many Requests": auth.ErrThrottled, "503 Service Unavailable": auth.ErrUnavailable, "4": auth.ErrDenied} {
-		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden,
+		end := w.Cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Status: http.StatusForbidden,
 			Message: "Unable to generate access token; IAM returned " + text})
 		_, err = w.controller(t)
 		testenv.CheckError(t, err, reason, "IAM returned "+text)
@@ -77,7 +77,7 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	}
 	for name, body := range map[string]string{"HTML": "<html>", "empty": "{}",
 		"expired": `{"access_token":"x","expires_in":0}`} {
-		end := w.cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Body: body})
+		end := w.Cloud.AddFault(cloudtest.Fault{Service: "gcp-metadata", Body: body})
 		if _, err := w.controller(t); err == nil {
 			t.Errorf("%s was taken for a token", name)
 		}
@@ -97,7 +97,7 @@ func writeFile(t *testing.T, content string) string {
 func (w *environment) externalAccount(t *testing.T) string {
 	t.Helper()
 	jwt,
-		err := w.issuer.Sign(w.issuer.Claims(testenv.ServiceAccount("system", "controller"),
+		err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("system", "controller"),
 		[]string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -119,18 +119,18 @@ func TestControllerFromFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, _ := w.cloud.GCP().Identity(token.AccessToken()); id.Subject != "system:serviceaccount:system:controller" ||
-			w.cloud.Calls("gcp-sts", "") != want {
-			t.Errorf("got the token of %+v, %d exchanges", id, w.cloud.Calls("gcp-sts", ""))
+		if id, _ := w.Cloud.GCP().Identity(token.AccessToken()); id.Subject != "system:serviceaccount:system:controller" ||
+			w.Cloud.Calls("gcp-sts", "") != want {
+			t.Errorf("got the token of %+v, %d exchanges", id, w.Cloud.Calls("gcp-sts", ""))
 		}
 	}
-	w.cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider)
+	w.Cloud.GCP().RemoveWorkloadIdentityProvider(poolProvider)
 	_, err := w.controller(t)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "gcp: find own GCP credentials", "invalid_target", "HTTP 400")
-	defer w.cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Hang: true})()
+	defer w.Cloud.AddFault(cloudtest.Fault{Service: "gcp-sts", Hang: true})()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()))
+	_, err = auth.GetAccessToken(ctx, &gcp.Provider{}, auth.WithHTTPClient(w.Cloud.Client()))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a context that ends: %v", err)
 	}
@@ -221,7 +221,7 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "missing"))
 	_, err := w.controller(t)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "missing")
-	if n := w.cloud.Calls("", ""); n != 0 {
+	if n := w.Cloud.Calls("", ""); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/gcp"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
@@ -41,7 +42,7 @@ func Example() {
 
 	credentials := gcp.NewCredentials(
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kubeClient),
-		auth.WithOwner(object("tenant-a")),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
 		auth.WithHTTPClient(cloud.Client()))
 	token, err := credentials.Token(context.Background())
 	if err != nil {

@@ -57,7 +57,7 @@ func TestGitHosts(t *testing.T) {
 
 func TestGitCredentials(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.GCP().SetGitRepository(gitHost+"/project/repo", "serviceAccount:"+email("tenant-a"))
+	w.Cloud.GCP().SetGitRepository(gitHost+"/project/repo", "serviceAccount:"+email("tenant-a"))
 	p := &gcp.Provider{}
 	const refs = "https://" + gitHost + "/project/repo.git/info/refs?service=git-upload-pack"
 	for tenant, status := range map[string]int{"tenant-a": http.StatusOK, "tenant-b": http.StatusForbidden} {
@@ -88,7 +88,7 @@ func (w *environment) status(t *testing.T, address, user, password string) int {
 		t.Fatal(err)
 	}
 	req.SetBasicAuth(user, password)
-	resp, err := w.cloud.Client().Do(req)
+	resp, err := w.Cloud.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

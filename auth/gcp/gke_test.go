@@ -27,7 +27,7 @@ const stsAudience = "identitynamespace:project.svc.id.goog:https://container.goo
 func TestInGKE(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-a", "member", gcp.ServiceAccountAnnotation, email("tenant-c")))
 	w.inGKE()
-	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{
+	w.Cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{"serviceAccount:project.svc.id.goog[tenant-a/member]"}})
 	p := &gcp.Provider{}
 	for range 2 {
@@ -35,7 +35,7 @@ func TestInGKE(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, _ := w.cloud.GCP().Identity(token.AccessToken())
+		id, _ := w.Cloud.GCP().Identity(token.AccessToken())
 		want := "principal://iam.googleapis.com/projects/" + number +
 			"/locations/global/workloadIdentityPools/project.svc.id.goog/subject/ns/tenant-a/sa/gke"
 		if !slices.Contains(id.Members, want) {
@@ -46,15 +46,15 @@ func TestInGKE(t *testing.T) {
 	if err != nil || token.ServiceAccountEmail() != email("tenant-c") {
 		t.Errorf("got %v, %v", token, err)
 	}
-	if n := w.cloud.Calls("gcp-metadata", ""); n != 3 {
+	if n := w.Cloud.Calls("gcp-metadata", ""); n != 3 {
 		t.Errorf("the metadata server was asked %d times for three values", n)
 	}
-	for _, call := range w.cloud.Log() {
+	for _, call := range w.Cloud.Log() {
 		if call.Service == "gcp-sts" && call.Parameters["audience"] != stsAudience {
 			t.Errorf("audience %q", call.Parameters["audience"])
 		}
 	}
-	w.cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{})
+	w.Cloud.GCP().SetServiceAccount(email("tenant-c"), cloudtest.GCPServiceAccount{})
 	_, err = w.getFrom(t, p, "tenant-a", "member")
 	testenv.CheckError(t, err, auth.ErrDenied, `"serviceAccount:project.svc.id.goog[tenant-a/member]"`)
 }
@@ -67,14 +67,14 @@ func TestOutsideGKE(t *testing.T) {
 		`"tenant-a/gke"`)
 	// A virtual machine that is no node.
 	p = &gcp.Provider{}
-	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project"})
+	w.Cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project"})
 	_, err = w.getFrom(t, p, "tenant-a", "gke")
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "cluster-location")
 	w.inGKE()
 	if _, err := w.getFrom(t, &gcp.Provider{}, "tenant-a", "gke"); err != nil {
 		t.Error(err)
 	}
-	if n := w.issuer.TokenRequests(); n != 1 {
+	if n := w.Issuer.TokenRequests(); n != 1 {
 		t.Errorf("%d tokens were requested", n)
 	}
 }
@@ -103,10 +103,10 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.fault.Service = "gcp-metadata"
-			defer w.cloud.AddFault(tc.fault)()
+			defer w.Cloud.AddFault(tc.fault)()
 			_, err := w.get(t, "tenant-a", "gke")
 			testenv.CheckError(t, err, tc.reason)
-			if n := w.cloud.Calls("gcp-sts", ""); n != 0 {
+			if n := w.Cloud.Calls("gcp-sts", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
 		})

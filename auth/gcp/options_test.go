@@ -26,7 +26,7 @@ func allow(audiences ...string) auth.Option {
 func (w *environment) verifyIDToken(t *testing.T, token string) map[string]any {
 	t.Helper()
 	var keys jose.JSONWebKeySet
-	_, body := read(t, w.cloud.Client(), "https://accounts.google.com/openid/v1/jwks")
+	_, body := read(t, w.Cloud.Client(), "https://accounts.google.com/openid/v1/jwks")
 	if json.Unmarshal([]byte(body), &keys) != nil {
 		t.Fatal(body)
 	}
@@ -44,7 +44,7 @@ func (w *environment) verifyIDToken(t *testing.T, token string) map[string]any {
 func TestIDToken(t *testing.T) {
 	w := newEnvironment(t)
 	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{},
-		w.options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))...)
+		w.Options("tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func jsonOf(t *testing.T, v any) string {
 func TestIDTokenThatCannotBeUsed(t *testing.T) {
 	w := newEnvironment(t)
 	sign := func(claims map[string]any) string {
-		token, err := w.issuer.Sign(claims)
+		token, err := w.Issuer.Sign(claims)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestIDTokenThatCannotBeUsed(t *testing.T) {
 		"nothing":          `{}`,
 		"HTML":             "<html>",
 	} {
-		end := w.cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Body: body})
+		end := w.Cloud.AddFault(cloudtest.Fault{Service: "iamcredentials", Body: body})
 		_, err := w.get(t, "tenant-a", "app", gcp.WithIDTokenAudience(service), allow(service))
 		t.Run(name, func(t *testing.T) { testenv.CheckError(t, err, auth.ErrUnavailable, "get an ID token") })
 		end()
@@ -110,7 +110,7 @@ func TestIDTokenOfTheController(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.inGKE()
-	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.cloud.Client()),
+	token, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithHTTPClient(w.Cloud.Client()),
 		gcp.WithIDTokenAudience(service), allow(service))
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestIDTokenOfTheController(t *testing.T) {
 
 func TestDelegates(t *testing.T) {
 	w := newEnvironment(t)
-	cloud := w.cloud.GCP()
+	cloud := w.Cloud.GCP()
 	cloud.SetServiceAccount(email("first"),
 		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
 	cloud.SetServiceAccount(email("second"),
@@ -173,7 +173,7 @@ func TestLifetime(t *testing.T) {
 	p := &gcp.Provider{AllowExtendedLifetime: true}
 	_, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "allowServiceAccountCredentialLifetimeExtension")
-	w.cloud.GCP().SetServiceAccount(email("tenant-a"),
+	w.Cloud.GCP().SetServiceAccount(email("tenant-a"),
 		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}, ExtendedLifetime: true})
 	if token, err := w.getFrom(t, p, "tenant-a", "app", gcp.WithLifetime(12*time.Hour)); err != nil ||
 		token.GetDuration() < 11*time.Hour {

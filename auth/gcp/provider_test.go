@@ -1,7 +1,7 @@
 package gcp_test
 
 import (
-	"net/http"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,8 +13,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/gcp"
-	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -36,48 +34,44 @@ func email(tenant string) string { return tenant + "@project.iam.gserviceaccount
 // environment is a cluster with two tenants, and a cloud whose pool trusts it.
 // In each tenant, the ServiceAccount app impersonates a service account, and
 // the ServiceAccount direct does not.
-type environment struct {
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	client *cloudtest.Client
-}
+type environment struct{ *testenv.Environment }
 
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud := testenv.Cloud(t)
-	cloud.GCP().SetWorkloadIdentityProvider(poolProvider,
-		cloudtest.WorkloadIdentityProvider{Issuer: issuer.URL(), Fetch: issuer.HTTPClient()})
-	objs := append([]client.Object{}, more...)
-	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		cloud.GCP().SetServiceAccount(email(tenant),
-			cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(tenant, "app")}})
-		objs = append(objs,
+	tenants := []string{"tenant-a", "tenant-b"}
+	for _, tenant := range tenants {
+		more = append(more,
 			testenv.ServiceAccount(tenant, "app", gcp.WorkloadIdentityProviderAnnotation, poolProvider,
 				gcp.ServiceAccountAnnotation, email(tenant)),
 			testenv.ServiceAccount(tenant, "direct", gcp.WorkloadIdentityProviderAnnotation, poolProvider),
 			testenv.ServiceAccount(tenant, "gke"))
 	}
-	return &environment{issuer: issuer, cloud: cloud, client: issuer.Client(objs...)}
+	w := &environment{testenv.New(t, more...)}
+	w.trust(poolProvider)
+	for _, tenant := range tenants {
+		w.mayImpersonate(tenant, "app", email(tenant))
+	}
+	return w
+}
+
+// trust makes a provider of the pool trust the cluster.
+func (w *environment) trust(provider string) {
+	w.Cloud.GCP().SetWorkloadIdentityProvider(provider,
+		cloudtest.WorkloadIdentityProvider{Issuer: w.Issuer.URL(), Fetch: w.Issuer.HTTPClient()})
+}
+
+// mayImpersonate creates a service account for one ServiceAccount.
+func (w *environment) mayImpersonate(namespace, name, email string) {
+	w.Cloud.GCP().SetServiceAccount(email,
+		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal(namespace, name)}})
 }
 
 // inGKE has the metadata server answer, and the project's own pool trust the
 // cluster.
 func (w *environment) inGKE() {
-	w.cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1",
+	w.Cloud.GCP().SetMetadata(&cloudtest.GCPMetadata{ProjectID: "project", ClusterLocation: "europe-west1",
 		ClusterName: "prod", Email: email("controller")})
-	w.cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.issuer.URL(), w.issuer.HTTPClient())
-}
-
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
-}
-
-func (w *environment) options(namespace, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{
-		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, w.client),
-		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
-	}, more...)
+	w.Cloud.GCP().SetGKEIdentityNamespace("project", number, "europe-west1", "prod", w.Issuer.URL(), w.Issuer.HTTPClient())
 }
 
 func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Option) (*gcp.Token, error) {
@@ -88,7 +82,7 @@ func (w *environment) get(t testing.TB, namespace, name string, more ...auth.Opt
 func (w *environment) getFrom(t testing.TB, p *gcp.Provider, namespace, name string,
 	more ...auth.Option) (*gcp.Token, error) {
 	t.Helper()
-	return get(t, p, w.options(namespace, name, more...)...)
+	return get(t, p, w.Options(namespace, name, more...)...)
 }
 
 func get(t testing.TB, p *gcp.Provider, opts ...auth.Option) (*gcp.Token, error) {
@@ -106,7 +100,7 @@ func TestServiceAccountWithoutImpersonation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	id, _ := w.Cloud.GCP().Identity(token.AccessToken())
 	if id.Subject != "system:serviceaccount:tenant-a:direct" ||
 		!slices.Contains(id.Members, principal("tenant-a", "direct")) || id.Email != "" {
 		t.Errorf("got the token of %+v", id)
@@ -118,7 +112,7 @@ func TestServiceAccountWithoutImpersonation(t *testing.T) {
 	if token.ServiceAccountEmail() != "" || token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute {
 		t.Errorf("token %v of %q lives for %s", token, token.ServiceAccountEmail(), token.GetDuration())
 	}
-	calls := w.cloud.Log()
+	calls := w.Cloud.Log()
 	if len(calls) != 1 || calls[0].Host != "sts.googleapis.com" ||
 		calls[0].Parameters["audience"] != "//iam.googleapis.com/"+poolProvider {
 		t.Errorf("calls: %+v", calls)
@@ -131,7 +125,7 @@ func TestServiceAccountImpersonates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := w.cloud.GCP().Identity(token.AccessToken())
+	id, _ := w.Cloud.GCP().Identity(token.AccessToken())
 	if id.Email != email("tenant-a") || token.ServiceAccountEmail() != id.Email ||
 		!id.Expiration.Equal(token.ExpiresAt()) {
 		t.Errorf("got the token of %+v", id)
@@ -140,7 +134,7 @@ func TestServiceAccountImpersonates(t *testing.T) {
 		t.Errorf("scopes %q", id.Scopes)
 	}
 	// The token that goes to IAM needs a scope for that.
-	if scope := w.cloud.Log()[0].Parameters["scope"]; scope != "https://www.googleapis.com/auth/cloud-platform" {
+	if scope := w.Cloud.Log()[0].Parameters["scope"]; scope != "https://www.googleapis.com/auth/cloud-platform" {
 		t.Errorf("the federated token has the scope %q", scope)
 	}
 }
@@ -151,7 +145,7 @@ func TestScopesOfTheCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := w.cloud.GCP().Identity(token.AccessToken()); !slices.Equal(id.Scopes,
+	if id, _ := w.Cloud.GCP().Identity(token.AccessToken()); !slices.Equal(id.Scopes,
 		[]string{"https://a.example/1", "https://a.example/2"}) {
 		t.Errorf("scopes %q", id.Scopes)
 	}
@@ -161,35 +155,30 @@ func TestScopesOfTheCaller(t *testing.T) {
 	}
 }
 
-// What tenant B writes on his ServiceAccount gets him nothing of A's: IAM goes
-// by the principal.
-func TestTenantCopiesAnnotations(t *testing.T) {
+// The error of a refusal has what an administrator of the service account
+// needs.
+func TestRefusalOfTheServiceAccount(t *testing.T) {
 	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", gcp.WorkloadIdentityProviderAnnotation,
 		poolProvider, gcp.ServiceAccountAnnotation, email("tenant-a")))
-	tokens := testenv.Cache(t)
-	if _, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-a"))); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.get(t, "tenant-b", "thief", auth.WithCache(tokens, object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`, email("tenant-a"),
-		"PERMISSION_DENIED", "HTTP 403", principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
-	_, err = w.get(t, "tenant-a", "app", auth.WithCache(tokens, object("tenant-b")), auth.WithOwner(object("tenant-b")))
-	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
+	_, err := w.get(t, "tenant-b", "thief")
+	testenv.CheckError(t, err, auth.ErrDenied, `gcp: ServiceAccount "tenant-b/thief"`,
+		fmt.Sprintf("service account %q", email("tenant-a")), "PERMISSION_DENIED", "HTTP 403",
+		principal("tenant-b", "thief"), "roles/iam.workloadIdentityUser")
 }
 
 // A token that is cached costs nothing, and what shapes it splits the cache.
 func TestCache(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{
+	w.Cloud.GCP().SetServiceAccount(email("tenant-a"), cloudtest.GCPServiceAccount{
 		WorkloadIdentityUsers: []string{principal("tenant-a", "app")},
 		TokenCreators:         []string{"serviceAccount:" + email("between")}})
-	w.cloud.GCP().SetServiceAccount(email("between"),
+	w.Cloud.GCP().SetServiceAccount(email("between"),
 		cloudtest.GCPServiceAccount{TokenCreators: []string{principal("tenant-a", "app")}})
 	p, tokens := &gcp.Provider{}, testenv.Cache(t)
 	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
 	get := func(more ...auth.Option) {
 		t.Helper()
-		opts := w.options("tenant-a", "app", append(more, policy, auth.WithCache(tokens, object("tenant-a")))...)
+		opts := w.Options("tenant-a", "app", append(more, policy, auth.WithCache(tokens, testenv.Object("tenant-a")))...)
 		if _, err := auth.GetAccessToken(t.Context(), p, opts...); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +197,7 @@ func TestCache(t *testing.T) {
 			get(v...)
 		}
 	}
-	if n := w.cloud.Calls("gcp-sts", ""); n != len(variants) {
+	if n := w.Cloud.Calls("gcp-sts", ""); n != len(variants) {
 		t.Errorf("%d exchanges for %d different tokens", n, len(variants))
 	}
 }
@@ -219,28 +208,28 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 	w := newEnvironment(t)
 	other := pool + "/providers/west"
 	for _, name := range []string{poolProvider, other} {
-		w.cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{
-			Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
+		w.Cloud.GCP().SetWorkloadIdentityProvider(name, cloudtest.WorkloadIdentityProvider{
+			Issuer: w.Issuer.URL(), Fetch: w.Issuer.HTTPClient(), AllowedAudiences: []string{"shared"}})
 	}
 	tokens := testenv.Cache(t)
 	get := func() {
 		t.Helper()
-		if _, err := w.get(t, "tenant-a", "direct", auth.WithCache(tokens, object("tenant-a")), auth.WithAudiences("shared"),
+		if _, err := w.get(t, "tenant-a", "direct", auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithAudiences("shared"),
 			auth.WithPolicy(auth.Policy{Audiences: []string{"shared"}})); err != nil {
 			t.Fatal(err)
 		}
 	}
 	get()
 	sa := &corev1.ServiceAccount{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "direct"}, sa); err != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: "tenant-a", Name: "direct"}, sa); err != nil {
 		t.Fatal(err)
 	}
 	sa.Annotations[gcp.WorkloadIdentityProviderAnnotation] = other
-	if err := w.client.Update(t.Context(), sa); err != nil {
+	if err := w.Client.Update(t.Context(), sa); err != nil {
 		t.Fatal(err)
 	}
 	get()
-	if calls := w.cloud.Log(); len(calls) != 2 || calls[1].Parameters["audience"] != "//iam.googleapis.com/"+other {
+	if calls := w.Cloud.Log(); len(calls) != 2 || calls[1].Parameters["audience"] != "//iam.googleapis.com/"+other {
 		t.Errorf("calls: %+v", calls)
 	}
 }
@@ -252,11 +241,9 @@ func TestConformance(t *testing.T) {
 		testenv.ServiceAccount("tenant-a", "malformed", gcp.WorkloadIdentityProviderAnnotation,
 			"projects/my-project/locations/global/workloadIdentityPools/cluster-1/providers/east"))
 	const west = pool + "/providers/west"
-	w.cloud.GCP().SetWorkloadIdentityProvider(west,
-		cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
-	w.cloud.GCP().SetServiceAccount(email("second"),
-		cloudtest.GCPServiceAccount{WorkloadIdentityUsers: []string{principal("tenant-a", "app")}})
-	w.setCluster(cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.cloud.CA()})
+	w.trust(west)
+	w.mayImpersonate("tenant-a", "app", email("second"))
+	w.setCluster(cloudtest.GKECluster{PublicEndpoint: "34.1.2.3", CA: w.Cloud.CA()})
 	authtest.RunConformance(t, authtest.Harness{
 		Repository: "europe-docker.pkg.dev/project/repo/app",
 		ForeignRepositories: []string{"europe-docker.pkg.dev.evil.example/project", "docker.io/library/alpine",
@@ -268,25 +255,16 @@ func TestConformance(t *testing.T) {
 			"AllowedSTSHosts": nil, "STSAudiences": nil},
 		NoRegions: true,
 		New:       func(*testing.T) auth.Provider { return &gcp.Provider{} },
-		Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
-		Client:    w.client,
+		Options:   []auth.Option{auth.WithHTTPClient(w.Cloud.Client())},
+		Client:    w.Client,
 		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		Other:     client.ObjectKey{Namespace: "tenant-b", Name: "app"},
 		Refused:   client.ObjectKey{Namespace: "tenant-a", Name: "refused"},
 		Annotations: map[string]string{gcp.WorkloadIdentityProviderAnnotation: west,
 			gcp.ServiceAccountAnnotation: email("second")},
 		Malformed: client.ObjectKey{Namespace: "tenant-a", Name: "malformed"},
-		Calls:     func() int { return w.cloud.Calls("", "") },
-		Break: func(t *testing.T, how provider.Reason) {
-			fault := cloudtest.Fault{Hang: true}
-			switch how {
-			case auth.ErrThrottled:
-				fault = cloudtest.Fault{Status: http.StatusTooManyRequests, Message: "slow down", RetryAfter: "30"}
-			case auth.ErrUnavailable:
-				fault = cloudtest.Fault{Status: http.StatusServiceUnavailable, Message: "down"}
-			}
-			t.Cleanup(w.cloud.AddFault(fault))
-		},
+		Calls:     func() int { return w.Cloud.Calls("", "") },
+		Break:     w.Break,
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			own, err := gcp.FromToken(token)
 			if err != nil {

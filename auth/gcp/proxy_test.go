@@ -41,7 +41,7 @@ func TestErrorsOfAProxy(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
-		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
+		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.Options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
