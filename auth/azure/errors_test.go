@@ -306,3 +306,24 @@ func TestRetries(t *testing.T) {
 		t.Errorf("a refusal was asked for again: %d calls, %v", w.Cloud.Calls("entra", ""), err)
 	}
 }
+
+// A token lives from the moment that Entra issued it, which may be long before
+// its answer arrives.
+func TestLifetimeCountsFromTheRequest(t *testing.T) {
+	clearEnvironment(t)
+	w := newEnvironment(t)
+	synctest.Test(t, func(t *testing.T) {
+		const took = 20 * time.Second
+		token, err := w.get(t, "tenant-a", "app", auth.WithHTTPClient(&http.Client{Transport: roundTrip(
+			func(r *http.Request) (*http.Response, error) {
+				time.Sleep(took) // of the bubble
+				return respond(r, http.StatusOK, goodToken), nil
+			})}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := token.GetDuration(), time.Hour-took; got != want {
+			t.Errorf("the token lives for %s, want %s", got, want)
+		}
+	})
+}

@@ -39,8 +39,8 @@ func TestTokenSource(t *testing.T) {
 	w := newEnvironment(t)
 	p := w.provider()
 	source := p.NewTokenSource(t.Context(),
-		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithScopes("read"))...)
-	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.cloud.Client())
+		w.options("tenant-a", testenv.Cached(t, "tenant-a"), auth.WithScopes("read"))...)
+	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.Cloud.Client())
 	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
 		t.Errorf("%d %s, %v", status, body, err)
@@ -56,7 +56,7 @@ func TestTokenSource(t *testing.T) {
 		time.Until(second.Expiry) > time.Hour || second.RefreshToken != "" {
 		t.Errorf("the second token differs, or is not valid: %v", err)
 	}
-	if n := w.cloud.Calls("oauth", "token"); n != 1 {
+	if n := w.Cloud.Calls("oauth", "token"); n != 1 {
 		t.Errorf("%d exchanges", n)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -73,8 +73,8 @@ func TestTokenSource(t *testing.T) {
 // Only the named hosts get the token, and requests honour their contexts.
 func TestTransport(t *testing.T) {
 	w := newEnvironment(t)
-	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"oauth.example"},
-		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")))...)
+	transport, err := w.provider().NewTransport(w.Cloud.Client().Transport, []string{"oauth.example"},
+		w.options("tenant-a", testenv.Cached(t, "tenant-a"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +85,13 @@ func TestTransport(t *testing.T) {
 			t.Errorf("%d %s, %v", status, body, err)
 		}
 	}
-	if n := w.cloud.Calls("oauth", "token"); n != 1 {
+	if n := w.Cloud.Calls("oauth", "token"); n != 1 {
 		t.Errorf("%d exchanges", n)
 	}
 	client.CloseIdleConnections()
 
 	// Deleting the ServiceAccount takes effect at once.
-	if err := w.client.Delete(t.Context(), serviceAccount("tenant-a")); err != nil {
+	if err := w.Client.Delete(t.Context(), testenv.ServiceAccount("tenant-a", "app")); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = userinfo(t.Context(), t, client, "https://oauth.example/userinfo")
@@ -102,13 +102,13 @@ func TestTransport(t *testing.T) {
 
 func TestTransportEndsWithTheRequest(t *testing.T) {
 	w := newEnvironment(t)
-	transport, err := w.provider().NewTransport(w.cloud.Client().Transport, []string{"api.example"},
+	transport, err := w.provider().NewTransport(w.Cloud.Client().Transport, []string{"api.example"},
 		w.options("tenant-a")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.AddFault(cloudtest.Fault{Action: "token", Hang: true})
-	ctx, since := testenv.CancelAt(t, w.cloud, "oauth", "token")
+	w.Cloud.AddFault(cloudtest.Fault{Action: "token", Hang: true})
+	ctx, since := testenv.CancelAt(t, w.Cloud, "oauth", "token")
 	_, _, err = userinfo(ctx, t, &http.Client{Transport: transport}, "https://api.example/")
 	if !errors.Is(err, context.Canceled) || since() > 15*time.Second { // the request alone would be given up after 20
 		t.Errorf("after %s: %v", since(), err)
@@ -134,7 +134,7 @@ func TestHostsOfATransport(t *testing.T) {
 		return resp, err
 	})
 	transport, err := w.provider().NewTransport(base, []string{"api.example", "Store.example:8443"},
-		w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")))...)
+		w.options("tenant-a", testenv.Cached(t, "tenant-a"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestAdaptersInvalidate(t *testing.T) {
 					`"token_type":"Bearer","expires_in":3600}`, n)}.RoundTrip(r)
 		})}
 		opts := func() []auth.Option {
-			return w.options("tenant-a", auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithHTTPClient(server))
+			return w.options("tenant-a", testenv.Cached(t, "tenant-a"), auth.WithHTTPClient(server))
 		}
 		source := p.NewTokenSource(t.Context(), opts()...)
 		testenv.CheckInvalidate(t, source, func() (string, error) {

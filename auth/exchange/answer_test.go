@@ -142,7 +142,7 @@ func TestErrors(t *testing.T) {
 			w := newEnvironment(t)
 			p := w.provider()
 			p.Audience, p.RequestedTokenType = "api", exchange.TokenTypeAccessToken
-			w.cloud.AddFault(tc.fault)
+			w.Cloud.AddFault(tc.fault)
 			token, err := w.get(t, p, auth.WithScopes("read"))
 			testenv.CheckError(t, err, tc.reason, `exchange: ServiceAccount "tenant-a/app": `, tc.want)
 			if token != nil || strings.Contains(err.Error(), "page for people") || strings.ContainsAny(err.Error(), "\x1b\n\r") {
@@ -155,7 +155,7 @@ func TestErrors(t *testing.T) {
 func TestAnswersThatAreGood(t *testing.T) {
 	in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	jwtUntil := func(t *testing.T, w *environment, end int64) string {
-		jwt, err := w.issuer.Sign(map[string]any{"exp": end})
+		jwt, err := w.Issuer.Sign(map[string]any{"exp": end})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestAnswersThatAreGood(t *testing.T) {
 			if tc.jwt != 0 {
 				tc.members["access_token"] = jwtUntil(t, w, in(tc.jwt))
 			}
-			w.cloud.AddFault(change(tc.members))
+			w.Cloud.AddFault(change(tc.members))
 			token, err := w.get(t, p, auth.WithScopes("read"))
 			if err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestSecretsOfTheClientInTypes(t *testing.T) {
 		"token_type": one("token_type", secret), "issued_token_type": one("issued_token_type", "urn:x:"+secret),
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer w.cloud.AddFault(fault)()
+			defer w.Cloud.AddFault(fault)()
 			_, err := w.get(t, p)
 			testenv.CheckError(t, err, auth.ErrMisconfigured, "the server issued a token of type")
 			if strings.Contains(err.Error(), secret) {
@@ -285,17 +285,17 @@ func TestSecretsInAnswers(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
-	w.cloud.AddFault(cloudtest.Fault{Times: 1, Status: 408})
-	if _, err := w.get(t, w.provider()); err != nil || w.cloud.Calls("oauth", "") != 3 {
-		t.Errorf("%d calls, %v", w.cloud.Calls("oauth", ""), err)
+	w.Cloud.AddFault(cloudtest.Fault{Times: 1, Status: 400, Code: "temporarily_unavailable"})
+	w.Cloud.AddFault(cloudtest.Fault{Times: 1, Status: 408})
+	if _, err := w.get(t, w.provider()); err != nil || w.Cloud.Calls("oauth", "") != 3 {
+		t.Errorf("%d calls, %v", w.Cloud.Calls("oauth", ""), err)
 	}
-	if _, err := w.getFor(t.Context(), w.provider(), "tenant-b"); err == nil || w.cloud.Calls("oauth", "") != 4 {
-		t.Errorf("a refusal was asked for again: %d calls, %v", w.cloud.Calls("oauth", ""), err)
+	if _, err := w.getFor(t.Context(), w.provider(), "tenant-b"); err == nil || w.Cloud.Calls("oauth", "") != 4 {
+		t.Errorf("a refusal was asked for again: %d calls, %v", w.Cloud.Calls("oauth", ""), err)
 	}
-	w.cloud.AddFault(cloudtest.Fault{Status: 429, RetryAfter: "120"})
+	w.Cloud.AddFault(cloudtest.Fault{Status: 429, RetryAfter: "120"})
 	_, err := w.get(t, w.provider())
-	if !errors.Is(err, auth.ErrThrottled) || auth.RetryAfter(err) != 2*time.Minute || w.cloud.Calls("oauth", "") != 5 {
-		t.Errorf("%d calls, %s, %v", w.cloud.Calls("oauth", ""), auth.RetryAfter(err), err)
+	if !errors.Is(err, auth.ErrThrottled) || auth.RetryAfter(err) != 2*time.Minute || w.Cloud.Calls("oauth", "") != 5 {
+		t.Errorf("%d calls, %s, %v", w.Cloud.Calls("oauth", ""), auth.RetryAfter(err), err)
 	}
 }

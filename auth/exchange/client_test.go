@@ -27,7 +27,7 @@ func secretOf(s string) exchange.SecretFunc {
 // writeToken mounts a token of the controller's own ServiceAccount.
 func (w *environment) writeToken(t *testing.T, audiences ...string) (file string) {
 	t.Helper()
-	jwt, err := w.issuer.Sign(w.issuer.Claims(serviceAccount("controller"), audiences, time.Hour))
+	jwt, err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("controller", "app"), audiences, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestClientAuthentication(t *testing.T) {
 	}
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "none", Method: "none"})
 	w.oauth.SetClient(cloudtest.OAuthClient{ID: "client:basic", Method: "client_secret_basic", Secret: secret})
-	w.oauth.SetClient(cloudtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.issuer.URL(),
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "assertion", Method: "client_assertion", Issuer: w.Issuer.URL(),
 		Subject: subject("controller")})
 	for id, c := range clients {
 		t.Run(id, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestClientAuthentication(t *testing.T) {
 // The server finds the client by the ServiceAccount alone.
 func TestServiceAccountAsClientWithoutAnID(t *testing.T) {
 	w := newEnvironment(t)
-	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.issuer.URL(),
+	w.oauth.SetClient(cloudtest.OAuthClient{ID: "controller", Method: "client_assertion", Issuer: w.Issuer.URL(),
 		Subject: subject("controller")})
 	p := w.provider()
 	p.ClientAudience = "our-audience"
@@ -134,17 +134,17 @@ func TestClientsThatCannotWork(t *testing.T) {
 			auth.ErrDenied, `"vault"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := w.issuer.TokenRequests()
+			before := w.Issuer.TokenRequests()
 			p := w.provider()
 			p.Client = tc.client
 			_, err := w.get(t, p)
 			testenv.CheckError(t, err, tc.reason, tc.want)
-			if tc.before && w.issuer.TokenRequests() != before {
+			if tc.before && w.Issuer.TokenRequests() != before {
 				t.Error("a token was requested")
 			}
 		})
 	}
-	expectNone(t, w.cloud.Calls("", ""))
+	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 }
 
 func TestActor(t *testing.T) {
@@ -158,18 +158,18 @@ func TestActor(t *testing.T) {
 	if id := w.identity(t, token); id.Actor != subject("controller") || id.Subject != subject("tenant-a") {
 		t.Errorf("got a token for %+v", id)
 	}
-	if got := w.cloud.Log()[0].Parameters["actor_token_type"]; got != exchange.TokenTypeJWT {
+	if got := w.Cloud.Log()[0].Parameters["actor_token_type"]; got != exchange.TokenTypeJWT {
 		t.Errorf("actor_token_type is %q", got)
 	}
 	p = w.provider()
-	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.issuer.URL()))
+	p.ActorToken = auth.NewFileTokenSource(w.writeToken(t, w.Issuer.URL()))
 	_, err = w.get(t, p)
-	testenv.CheckError(t, err, auth.ErrDenied, "the actor token is not sent out", w.issuer.URL())
+	testenv.CheckError(t, err, auth.ErrDenied, "the actor token is not sent out", w.Issuer.URL())
 }
 
 func TestControllerToken(t *testing.T) {
 	w := newEnvironment(t)
-	client := auth.WithHTTPClient(w.cloud.Client())
+	client := auth.WithHTTPClient(w.Cloud.Client())
 	get := func(p *exchange.Provider, opts ...auth.Option) (auth.Token, error) {
 		return auth.GetAccessToken(t.Context(), p, append(opts, client)...)
 	}
@@ -194,7 +194,7 @@ func TestControllerToken(t *testing.T) {
 	}
 	// A token for the API server stays here, whatever the configuration says.
 	p = w.provider()
-	p.KubernetesAudience, p.TokenFile = w.issuer.URL(), w.writeToken(t, w.issuer.URL())
+	p.KubernetesAudience, p.TokenFile = w.Issuer.URL(), w.writeToken(t, w.Issuer.URL())
 	_, err = get(p)
 	testenv.CheckError(t, err, auth.ErrDenied, "the API server")
 	p = w.provider()

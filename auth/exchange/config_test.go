@@ -66,13 +66,13 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
-			if _, err := tc.provider.GetAudiences(t.Context(), serviceAccount("tenant-a"), &provider.Options{}); !errors.Is(err,
+			if _, err := tc.provider.GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "app"), &provider.Options{}); !errors.Is(err,
 				auth.ErrMisconfigured) {
 				t.Errorf("GetAudiences: %v", err)
 			}
 		})
 	}
-	expectNone(t, w.requests())
+	testenv.ExpectNone(t, w.Requests())
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
@@ -91,15 +91,15 @@ func TestOptionsThatAreRefused(t *testing.T) {
 			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
 		})
 	}
-	expectNone(t, w.requests())
+	testenv.ExpectNone(t, w.Requests())
 }
 
 // RFC 6749, section 3.2: the query of the endpoint stays.
 func TestEndpointWithAQuery(t *testing.T) {
 	w := newEnvironment(t)
-	w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), "our-audience")
+	w.oauth.AddIssuer(w.Issuer.URL(), w.Issuer.HTTPClient(), "our-audience")
 	var asked string
-	client := w.cloud.Client()
+	client := w.Cloud.Client()
 	next := client.Transport
 	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		asked = r.URL.String()
@@ -126,9 +126,9 @@ func TestDiscovery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
 			w.oauth.Configure(tc.config)
-			w.oauth.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), w.oauth.URL())
+			w.oauth.AddIssuer(w.Issuer.URL(), w.Issuer.HTTPClient(), w.oauth.URL())
 			if tc.config.Path == "/" {
-				w.cloud.AddFault(cloudtest.Fault{Action: "unknown",
+				w.Cloud.AddFault(cloudtest.Fault{Action: "unknown",
 					Body: `{"issuer":"https://oauth.example/","token_endpoint":"https://oauth.example//token"}`})
 			}
 			p := &exchange.Provider{IssuerURL: w.oauth.URL()}
@@ -137,10 +137,10 @@ func TestDiscovery(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n := w.cloud.Calls("oauth", "metadata"); n > tc.calls {
+			if n := w.Cloud.Calls("oauth", "metadata"); n > tc.calls {
 				t.Errorf("the metadata were read %d times", n)
 			}
-			if n := w.cloud.Calls("oauth", "token"); n != 3 {
+			if n := w.Cloud.Calls("oauth", "token"); n != 3 {
 				t.Errorf("%d exchanges", n)
 			}
 		})
@@ -195,11 +195,11 @@ func TestMetadataThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newEnvironment(t)
-			end := w.cloud.AddFault(tc.fault)
+			end := w.Cloud.AddFault(tc.fault)
 			p := &exchange.Provider{IssuerURL: issuer}
 			_, err := w.get(t, p)
 			testenv.CheckError(t, err, tc.reason, "look up the token endpoint", tc.want)
-			if n := w.cloud.Calls("oauth", "token"); n != 0 {
+			if n := w.Cloud.Calls("oauth", "token"); n != 0 {
 				t.Errorf("the token was sent %d times", n)
 			}
 			end()
@@ -212,10 +212,10 @@ func TestMetadataThatAreRefused(t *testing.T) {
 
 func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Action: "metadata",
+	w.Cloud.AddFault(cloudtest.Fault{Action: "metadata",
 		Body: `{"issuer":"https://oauth.example","token_endpoint":"https://tokens.example:443/token"}`})
 	asked := ""
-	client := w.cloud.Client()
+	client := w.Cloud.Client()
 	next := client.Transport
 	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		if asked = r.URL.Host; asked == "tokens.example:443" {
@@ -237,14 +237,14 @@ func TestEndpointAtAHostThatIsAllowed(t *testing.T) {
 func TestDiscoveryThatHangs(t *testing.T) {
 	w := newEnvironment(t)
 	p := &exchange.Provider{IssuerURL: w.oauth.URL()}
-	w.cloud.AddFault(cloudtest.Fault{Action: "metadata", Hang: true, Times: 1})
+	w.Cloud.AddFault(cloudtest.Fault{Action: "metadata", Hang: true, Times: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
 		_, err := w.getFor(ctx, p, "tenant-a")
 		done <- err
 	}()
-	for w.cloud.Calls("oauth", "metadata") == 0 { // what hangs there gives no other sign
+	for w.Cloud.Calls("oauth", "metadata") == 0 { // what hangs there gives no other sign
 		select {
 		case err := <-done:
 			t.Fatalf("the metadata were not requested: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 // fixedAnswer is a server that answers everything alike.
@@ -43,7 +44,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		opts := &provider.Options{Scopes: []string{"read"}, HTTPClient: &http.Client{Transport: answer}}
 		p := &exchange.Provider{Endpoint: "https://oauth.example/token"}
-		got, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"), opts)
+		got, err := p.NewTokenForServiceAccount(t.Context(), canary, testenv.ServiceAccount("tenant-a", "app"), opts)
 		if (err == nil) == (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
@@ -85,7 +86,7 @@ func FuzzMetadata(f *testing.F) {
 			return fixedAnswer{http.StatusOK, body}.RoundTrip(r)
 		})}
 		p := &exchange.Provider{IssuerURL: "https://oauth.example"}
-		_, err := p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"),
+		_, err := p.NewTokenForServiceAccount(t.Context(), canary, testenv.ServiceAccount("tenant-a", "app"),
 			&provider.Options{HTTPClient: client})
 		if err != nil && strings.Contains(err.Error(), "canary-signature") {
 			t.Errorf("the message holds the token: %v", err)
@@ -136,7 +137,7 @@ func FuzzScope(f *testing.F) {
 			sent = r.PostForm
 			return fixedAnswer{http.StatusForbidden, nil}.RoundTrip(r)
 		})}
-		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, serviceAccount("tenant-a"),
+		_, _ = p.NewTokenForServiceAccount(t.Context(), canary, testenv.ServiceAccount("tenant-a", "app"),
 			&provider.Options{Scopes: []string{scope}, HTTPClient: client})
 		if fields := strings.Fields(sent.Get("scope")); len(fields) != 1 || fields[0] != scope || len(sent["scope"]) != 1 {
 			t.Errorf("%q was sent as %q", scope, sent["scope"])

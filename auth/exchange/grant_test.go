@@ -55,14 +55,14 @@ func TestParametersAreSent(t *testing.T) {
 	if _, err := w.get(t, p, auth.WithAnnotations(map[string]string{"example.com/account": "a-1"})); err != nil {
 		t.Fatal(err)
 	}
-	log := w.cloud.Log()
+	log := w.Cloud.Log()
 	if sent := log[len(log)-1].Parameters; sent["pool"] != "one" || sent["account"] != "a-1" {
 		t.Errorf("sent %v", sent)
 	}
 	p = w.provider()
 	p.TokenFile, p.AnnotatedParameters = w.writeToken(t, w.oauth.TokenEndpoint()),
 		map[string]string{"account": "example.com/account"}
-	_, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(w.cloud.Client()))
+	_, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(w.Cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "comes from an annotation of a ServiceAccount")
 }
 
@@ -138,7 +138,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 			}
 			_, err := w.get(t, p)
 			testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want)
-			expectNone(t, w.requests())
+			testenv.ExpectNone(t, w.Requests())
 		})
 	}
 	t.Run("scopes of a service without any", func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestFieldsWithoutUseAreRefused(t *testing.T) {
 				t.Run(name+"/"+field, func(t *testing.T) {
 					p := tc.of()
 					set(p)
-					_, err := p.GetAudiences(t.Context(), serviceAccount("tenant-a"), nil)
+					_, err := p.GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "app"), nil)
 					testenv.CheckError(t, err, auth.ErrMisconfigured, "Provider."+field+" cannot be sent")
 				})
 			}
@@ -218,7 +218,7 @@ func FuzzAnnotatedParameter(f *testing.F) {
 	}
 	p := exchange.NewOctoSTS("octo-sts.dev")
 	f.Fuzz(func(t *testing.T, value string) {
-		sa := serviceAccount("tenant-a")
+		sa := testenv.ServiceAccount("tenant-a", "app")
 		sa.Annotations = map[string]string{exchange.OctoSTSScopeAnnotation: value, exchange.OctoSTSIdentityAnnotation: "x"}
 		identity, err := p.GetIdentity(sa, nil)
 		if err == nil && (identity != "identity=x,scope="+value || strings.ContainsAny(value, " &=,?#%\"\\\n")) {

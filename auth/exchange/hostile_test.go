@@ -48,7 +48,7 @@ func eachGrant(t *testing.T, test func(*testing.T, *environment, *exchange.Provi
 // request. Metadata stay those of the server.
 func (w *environment) repeat(t *testing.T, said *string) {
 	t.Helper()
-	w.cloud.Handle("oauth.example", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.Cloud.Handle("oauth.example", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodGet {
 			_, _ = fmt.Fprintf(rw, `{"issuer":%q,"token_endpoint":%q}`, w.oauth.URL(), w.oauth.TokenEndpoint())
@@ -139,7 +139,7 @@ func TestControllersOwnTokenAtTailscale(t *testing.T) {
 	p := exchange.NewTailscale()
 	p.AnnotatedParameters, p.Parameters = nil, map[string]string{"client_id": "client-1"}
 	p.TokenFile = f.writeToken(t, "api.tailscale.com/client-1")
-	token, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(f.cloud.Client()))
+	token, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(f.Cloud.Client()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestControllersOwnTokenAtTailscale(t *testing.T) {
 	}
 	p = exchange.NewTailscale()
 	p.TokenFile = f.writeToken(t, "api.tailscale.com/client-1")
-	_, err = auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(f.cloud.Client()))
+	_, err = auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(f.Cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "client_id", "annotation of a ServiceAccount")
 }
 

@@ -9,14 +9,12 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/exchange"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -31,30 +29,19 @@ const (
 // environment is a cluster with two tenants, and an authorization server that
 // lets the first have what it wants.
 type environment struct {
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	oauth  *cloudtest.OAuth
-	client *cloudtest.Client
+	*testenv.Environment
+	oauth *cloudtest.OAuth
 }
 
-// requests returns how many requests were made to the server and to the
-// cluster.
-func (w *environment) requests() int { return w.cloud.Calls("", "") + w.issuer.TokenRequests() }
-
-func serviceAccount(namespace string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app"}}
-}
-
-func subject(namespace string) string { return "system:serviceaccount:" + namespace + ":app" }
+func subject(namespace string) string { return testenv.Subject(namespace, "app") }
 
 func newEnvironment(t testing.TB) *environment {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud := testenv.Cloud(t)
-	w := &environment{issuer: issuer, cloud: cloud, oauth: cloud.OAuth(),
-		client: issuer.Client(serviceAccount("tenant-a"), serviceAccount("tenant-b"), serviceAccount("controller"))}
-	w.oauth.AddIssuer(issuer.URL(), issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
-	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: issuer.URL(),
+	w := &environment{Environment: testenv.New(t, testenv.ServiceAccount("tenant-a", "app"),
+		testenv.ServiceAccount("tenant-b", "app"), testenv.ServiceAccount("controller", "app"))}
+	w.oauth = w.Cloud.OAuth()
+	w.oauth.AddIssuer(w.Issuer.URL(), w.Issuer.HTTPClient(), w.oauth.TokenEndpoint(), w.oauth.URL(), "our-audience")
+	w.oauth.AddGrant(cloudtest.OAuthGrant{Issuer: w.Issuer.URL(),
 		Subjects:  []string{subject("tenant-a"), subject("controller")},
 		Audiences: []string{"api", "store"}, Resources: []string{api, store}, Scopes: []string{"read", "write"}})
 	return w
@@ -64,27 +51,13 @@ func (w *environment) provider() *exchange.Provider {
 	return &exchange.Provider{Endpoint: w.oauth.TokenEndpoint()}
 }
 
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
-}
-
 func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{
-		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
-		auth.WithOwner(object(namespace)), auth.WithHTTPClient(w.cloud.Client()),
-	}, more...)
+	return w.Options(namespace, "app", more...)
 }
 
 func (w *environment) get(t testing.TB, p *exchange.Provider, more ...auth.Option) (*exchange.Token, error) {
 	t.Helper()
 	return w.getFor(t.Context(), p, "tenant-a", more...)
-}
-
-func expectNone(t testing.TB, requests int) {
-	t.Helper()
-	if requests != 0 {
-		t.Errorf("%d requests were made", requests)
-	}
 }
 
 func (w *environment) getFor(ctx context.Context, p *exchange.Provider, namespace string,
@@ -115,7 +88,7 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := w.identity(t, token)
-	if id.Issuer != w.issuer.URL() || id.Subject != subject("tenant-a") || id.Audience != "api" || id.Resource != api ||
+	if id.Issuer != w.Issuer.URL() || id.Subject != subject("tenant-a") || id.Audience != "api" || id.Resource != api ||
 		strings.Join(id.Scopes, " ") != "read write" || id.Actor != "" || id.ClientID != "" {
 		t.Errorf("got a token for %+v", id)
 	}
@@ -128,7 +101,7 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 		"subject_token_type": exchange.TokenTypeJWT,
 		"audience":           "api", "resource": api, "scope": "read write",
 		"requested_token_type": exchange.TokenTypeAccessToken}
-	if calls := w.cloud.Log(); len(calls) != 1 || calls[0].Host != "oauth.example" ||
+	if calls := w.Cloud.Log(); len(calls) != 1 || calls[0].Host != "oauth.example" ||
 		fmt.Sprint(calls[0].Parameters) != fmt.Sprint(want) {
 		t.Errorf("asked %+v", calls)
 	}
@@ -139,9 +112,9 @@ func TestWithoutAnything(t *testing.T) {
 	w := newEnvironment(t)
 	w.oauth.Configure(cloudtest.OAuthConfig{OpaqueTokens: true, Lifetime: 5 * time.Minute})
 	token, err := w.get(t, w.provider())
-	if err != nil || len(w.cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 ||
+	if err != nil || len(w.Cloud.Log()[0].Parameters) != 2 || len(token.Scopes()) != 0 ||
 		token.GetDuration() > 5*time.Minute {
-		t.Errorf("%v with %q, %v", token, w.cloud.Log()[0].Parameters, err)
+		t.Errorf("%v with %q, %v", token, w.Cloud.Log()[0].Parameters, err)
 	}
 }
 
@@ -151,7 +124,7 @@ func TestTokenTypes(t *testing.T) {
 	p.RequestedTokenType, p.SubjectTokenType = exchange.TokenTypeIDToken, exchange.TokenTypeIDToken
 	token, err := w.get(t, p)
 	if err != nil || token.Type() != "N_A" || token.IssuedTokenType() != exchange.TokenTypeIDToken ||
-		w.cloud.Log()[0].Parameters["subject_token_type"] != exchange.TokenTypeIDToken {
+		w.Cloud.Log()[0].Parameters["subject_token_type"] != exchange.TokenTypeIDToken {
 		t.Fatalf("got %v, %v", token, err)
 	}
 	_, err = token.OAuth2Token()
@@ -208,11 +181,11 @@ func TestTargetsOfACall(t *testing.T) {
 		"both in one":          {[]auth.Option{exchange.WithAudience("store&audience=bank")}, "", "", "AllowedAudiences"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := w.requests()
+			before := w.Requests()
 			token, err := w.get(t, p, tc.opts...)
 			if tc.refused != "" {
 				testenv.CheckError(t, err, auth.ErrDenied, tc.refused)
-				expectNone(t, w.requests()-before)
+				testenv.ExpectNone(t, w.Requests()-before)
 				return
 			}
 			if err != nil {
@@ -244,10 +217,7 @@ func TestCacheKey(t *testing.T) {
 		"resource":       {exchange.WithResource(api)},
 		"scope":          {auth.WithScopes("read")},
 	} {
-		call := func() (*exchange.Token, error) {
-			return w.get(t, plain, append(opts, auth.WithCache(tokens, object("tenant-a")))...)
-		}
-		token, err := call()
+		token, err := w.get(t, plain, append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")))...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -255,12 +225,8 @@ func TestCacheKey(t *testing.T) {
 			t.Errorf("%s got the token of %s", name, other)
 		}
 		seen[token.Reveal()] = name
-		before := w.cloud.Calls("oauth", "token")
-		if again, err := call(); err != nil || again.Reveal() != token.Reveal() || w.cloud.Calls("oauth", "token") != before {
-			t.Errorf("%s is not cached: %v", name, err)
-		}
 	}
-	same, err := w.get(t, allow(), auth.WithCache(tokens, object("tenant-a")))
+	same, err := w.get(t, allow(), auth.WithCache(tokens, testenv.Object("tenant-a")))
 	if err != nil || seen[same.Reveal()] != "plain" {
 		t.Errorf("providers that are alike do not share: %v", err)
 	}
@@ -315,21 +281,15 @@ func (w *environment) runConformance(t *testing.T, newProvider func(*testing.T) 
 	}
 	authtest.RunConformance(t, authtest.Harness{
 		New:       newProvider,
-		Options:   []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.cloud.Client())},
+		Options:   []auth.Option{auth.WithScopes("read"), auth.WithHTTPClient(w.Cloud.Client())},
 		Fields:    fields,
 		NoRegions: true,
-		Client:    w.client,
+		Client:    w.Client,
 		Good:      client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 		Other:     client.ObjectKey{Namespace: "controller", Name: "app"},
 		Refused:   client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-		Break: func(t *testing.T, how provider.Reason) {
-			t.Cleanup(w.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
-				auth.ErrThrottled:   {Status: 429, Code: "slow_down"},
-				auth.ErrUnavailable: {Status: 503, Code: "temporarily_unavailable"},
-				authtest.Hang:       {Hang: true},
-			}[how]))
-		},
-		Calls: func() int { return w.cloud.Calls("", "") },
+		Break:     w.Break,
+		Calls:     func() int { return w.Cloud.Calls("", "") },
 		Secrets: func(t *testing.T, token auth.Token) []string {
 			own, err := exchange.FromToken(token)
 			if err != nil {

@@ -25,7 +25,7 @@ func TestErrorsOfAProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 				_, err := auth.GetAccessToken(ctx, tc.provider, w.options("tenant-a", auth.WithHTTPClient(nil), proxy,
-					auth.WithCache(tc.cache, object("tenant-a")))...)
+					auth.WithCache(tc.cache, testenv.Object("tenant-a")))...)
 				return err
 			})
 		})

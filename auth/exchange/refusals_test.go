@@ -23,7 +23,7 @@ func TestAnswersOfProxiesAreNotTheServices(t *testing.T) {
 		for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden,
 			http.StatusNotFound} {
 			t.Run(fmt.Sprint(status), func(t *testing.T) {
-				f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				f.Cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", "text/html")
 					w.WriteHeader(status)
 					_, _ = fmt.Fprint(w, "<html>log in</html>")
@@ -81,7 +81,7 @@ func TestReasonsOfServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFederation(t, tc.of)
-			f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			f.Cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Request-Id", "req-7")
 				w.WriteHeader(tc.status)
 				_, _ = fmt.Fprint(w, tc.body)
@@ -115,7 +115,7 @@ func TestAnthropicsWorkspace(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "no rule matches")
 	parameters := maps.Clone(f.parameters)
 	parameters["workspace_id"] = "wrkspc_1"
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+	f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 		Parameters: parameters})
 	if _, err := f.get(t, f.provider); err != nil {
 		t.Error(err)
@@ -124,7 +124,7 @@ func TestAnthropicsWorkspace(t *testing.T) {
 
 func TestAnthropicWithoutALifetime(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
-	defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte {
+	defer f.Cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte {
 		return []byte(`{"access_token":"sk-ant-1"}`)
 	}})()
 	token, err := f.get(t, f.provider)
@@ -145,11 +145,11 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 		"overloaded":  {Times: 1, Status: http.StatusServiceUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := f.cloud.Calls("", "")
-			f.cloud.AddFault(fault)
+			before := f.Cloud.Calls("", "")
+			f.Cloud.AddFault(fault)
 			_, err := f.get(t, f.provider)
 			testenv.CheckError(t, err, auth.ErrUnavailable)
-			if n := f.cloud.Calls("", "") - before; n != 1 {
+			if n := f.Cloud.Calls("", "") - before; n != 1 {
 				t.Errorf("%d requests with one token", n)
 			}
 			if _, err := f.get(t, f.provider); err != nil {
@@ -157,15 +157,15 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 			}
 		})
 	}
-	jwt, err := f.issuer.Sign(f.issuer.Claims(serviceAccount("tenant-a"), []string{f.audience}, time.Hour))
+	jwt, err := f.Issuer.Sign(f.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{f.audience}, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sa := serviceAccount("tenant-a")
+	sa := testenv.ServiceAccount("tenant-a", "app")
 	sa.Annotations = f.annotations
 	inHand := auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *sa)
 	get := func() error {
-		_, err := auth.GetAccessToken(t.Context(), f.provider, inHand, auth.WithHTTPClient(f.cloud.Client()))
+		_, err := auth.GetAccessToken(t.Context(), f.provider, inHand, auth.WithHTTPClient(f.Cloud.Client()))
 		return err
 	}
 	if err := get(); err != nil {
@@ -178,13 +178,13 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 // the renewal, which drops the cached token.
 func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
-	sa := serviceAccount("tenant-a")
+	sa := testenv.ServiceAccount("tenant-a", "app")
 	sa.Annotations = f.annotations
-	source := &auth.TokenRequest{Client: f.client, ServiceAccount: sa}
+	source := &auth.TokenRequest{Client: f.Client, ServiceAccount: sa}
 	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa),
-		auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(f.cloud.Client()))
+		auth.WithOwner(testenv.Object("tenant-a")), auth.WithHTTPClient(f.Cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
-	expectNone(t, f.requests())
+	testenv.ExpectNone(t, f.Requests())
 	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")
 	err = p.ValidateOptions(&provider.Options{TokenRepeats: true})
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once", "auth.WithServiceAccount")
@@ -200,7 +200,7 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 // an endpoint of its own.
 func TestDatabricksAccount(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationDatabricks)
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience,
+	f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-b"), Audience: f.audience,
 		Parameters: map[string]string{}})
 	delete(f.provider.AnnotatedParameters, "client_id")
 	if _, err := f.getFor(t.Context(), f.provider, "tenant-b"); err != nil {
@@ -221,7 +221,7 @@ func TestOpenAIsClientID(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationOpenAI)
 	parameters := maps.Clone(f.parameters)
 	parameters["client_id"] = "client-1"
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+	f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 		Parameters: parameters})
 	f.provider.Parameters["client_id"] = "client-1"
 	token, err := f.get(t, f.provider)
@@ -242,7 +242,7 @@ func TestServicesWithoutAnAudience(t *testing.T) {
 		"vault":      exchange.NewVault(exchange.VaultServer{Address: "https://vault.example"}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := p.GetAudiences(t.Context(), serviceAccount("tenant-a"), nil)
+			_, err := p.GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "app"), nil)
 			testenv.CheckError(t, err, auth.ErrMisconfigured, "publishes no audience", "name the one that its configuration has")
 		})
 	}
@@ -253,7 +253,7 @@ func TestDockerHubsLifetime(t *testing.T) {
 	for value, passes := range map[string]bool{"300": true, "3600": true, "299": false, "3601": false, "x": false} {
 		t.Run(value, func(t *testing.T) {
 			f := newFederation(t, cloudtest.FederationDockerHub)
-			f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+			f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 				Parameters: map[string]string{"connection_id": "connection-1", "expires_in": value}})
 			f.provider.Parameters["expires_in"] = value
 			token, err := f.get(t, f.provider)
@@ -354,7 +354,7 @@ func TestRefusalsByWhatWasSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
 			tc.provider.Endpoint = w.oauth.TokenEndpoint()
-			w.cloud.AddFault(cloudtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
+			w.Cloud.AddFault(cloudtest.Fault{Status: http.StatusBadRequest, Code: tc.code, Message: tc.message})
 			_, err := w.get(t, tc.provider)
 			testenv.CheckError(t, err, tc.reason, tc.want)
 			if tc.not != "" && strings.Contains(err.Error(), tc.not) {

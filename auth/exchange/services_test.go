@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -97,15 +96,15 @@ func newFederation(t testing.TB, which cloudtest.FederationService) *federation 
 	f := &federation{environment: newEnvironment(t), federated: services()[which]}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b", "controller"} {
-		accounts = append(accounts,
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",
-				Annotations: maps.Clone(f.annotations)}})
+		sa := testenv.ServiceAccount(namespace, "app")
+		sa.Annotations = maps.Clone(f.annotations)
+		accounts = append(accounts, sa)
 	}
-	f.client = f.issuer.Client(accounts...)
-	f.Federation = f.cloud.Federation(which)
-	f.AddIssuer(f.issuer.URL(), f.issuer.HTTPClient())
+	f.Client = f.Issuer.Client(accounts...)
+	f.Federation = f.Cloud.Federation(which)
+	f.AddIssuer(f.Issuer.URL(), f.Issuer.HTTPClient())
 	for _, namespace := range []string{"tenant-a", "controller"} {
-		f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject(namespace), Audience: f.audience,
+		f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject(namespace), Audience: f.audience,
 			Parameters: f.parameters})
 	}
 	f.provider = f.make()
@@ -151,7 +150,7 @@ func TestServices(t *testing.T) {
 // A rule of Anthropic is for one service account, so each tenant has its own.
 func TestAnthropicRuleByAnnotation(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
-	f.AddRule(cloudtest.FederationRule{Issuer: f.issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
+	f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
 		Parameters: map[string]string{"organization_id": "org-1", "federation_rule_id": "rule-a"}})
 	p := exchange.NewAnthropic("org-1", "", f.audience)
 	annotated := f.annotated(map[string]string{exchange.AnthropicFederationRuleAnnotation: "rule-a"})
@@ -177,13 +176,13 @@ func TestAnnotationsOfServices(t *testing.T) {
 			}
 			without := maps.Clone(f.annotations)
 			delete(without, annotation)
-			f.client = f.issuer.Client(serviceAccount("tenant-a"))
+			f.Client = f.Issuer.Client(testenv.ServiceAccount("tenant-a", "app"))
 			t.Run("missing", func(t *testing.T) {
 				_, err := f.get(t, f.provider, f.annotated(without))
 				testenv.CheckError(t, err, auth.ErrMisconfigured, annotation)
 			})
 		}
-		expectNone(t, f.cloud.Calls("", ""))
+		testenv.ExpectNone(t, f.Cloud.Calls("", ""))
 	})
 }
 
@@ -193,7 +192,7 @@ func TestRequestIDsOfServices(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationOpenAI)
 	for id, want := range map[string]string{"Root=1-67/a:b+c==": "Root=1-67/a:b+c==", "a\nb": "a b",
 		"Bearer " + strings.Repeat("a1b2", 9): "Bearer [redacted]"} {
-		f.cloud.Handle("auth.openai.com", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		f.Cloud.Handle("auth.openai.com", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)
 			_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "request_id": id})
 		}))
@@ -220,7 +219,7 @@ func TestEndpointsOfServices(t *testing.T) {
 				}
 			}
 		}
-		for _, call := range f.cloud.Log() {
+		for _, call := range f.Cloud.Log() {
 			if call.Host != own {
 				t.Errorf("asked %s", call.Host)
 			}
@@ -235,7 +234,7 @@ func TestServicesThatRepeatTheToken(t *testing.T) {
 		const key = "controllers-key-0123"
 		f.provider.Headers = map[string]string{"X-Api-Key": key}
 		var said string
-		f.cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.Cloud.Handle(hostOf(t, f.provider.Endpoint), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				t.Error(err)
@@ -269,16 +268,13 @@ func TestConformanceOfServices(t *testing.T) {
 		authtest.RunConformance(t, authtest.Harness{
 			New: func(*testing.T) auth.Provider {
 				return f.make()
-			}, Options: []auth.Option{auth.WithHTTPClient(f.cloud.Client())}, NoRegions: true,
+			}, Options: []auth.Option{auth.WithHTTPClient(f.Cloud.Client())}, NoRegions: true,
 			Fields: f.fields(),
-			Client: f.client, Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
+			Client: f.Client, Good: client.ObjectKey{Namespace: "tenant-a", Name: "app"},
 			Other:   client.ObjectKey{Namespace: "controller", Name: "app"},
 			Refused: client.ObjectKey{Namespace: "tenant-b", Name: "app"},
-			Break: func(t *testing.T, how provider.Reason) {
-				t.Cleanup(f.cloud.AddFault(map[provider.Reason]cloudtest.Fault{
-					auth.ErrThrottled: {Status: 429}, auth.ErrUnavailable: {Status: 503}, authtest.Hang: {Hang: true}}[how]))
-			},
-			Calls: func() int { return f.cloud.Calls("", "") },
+			Break:   f.Break,
+			Calls:   func() int { return f.Cloud.Calls("", "") },
 			Secrets: func(t *testing.T, token auth.Token) []string {
 				own, err := exchange.FromToken(token)
 				if err != nil {
@@ -341,7 +337,7 @@ func TestVaultsAnswers(t *testing.T) {
 		"no lease": {`{"auth":{"client_token":"hvs.x","lease_duration":0}}`, auth.ErrUnavailable, "expires_in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer f.cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
+			defer f.Cloud.AddFault(cloudtest.Fault{Rewrite: func([]byte) []byte { return []byte(tc.body) }})()
 			_, err := f.get(t, f.provider)
 			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
@@ -415,11 +411,11 @@ func TestHitsOfServicesAllocateNothing(t *testing.T) {
 	tokens, key := testenv.Cache(t), client.ObjectKey{Namespace: "tenant-a", Name: "app"}
 	allocations := func(f *federation, p *exchange.Provider) float64 {
 		sa := &corev1.ServiceAccount{}
-		if err := f.client.Get(t.Context(), key, sa); err != nil {
+		if err := f.Client.Get(t.Context(), key, sa); err != nil {
 			t.Fatal(err)
 		}
-		source := auth.NewAccessTokenSource(p, auth.WithServiceAccount(key, inMemory{f.client, sa}),
-			auth.WithHTTPClient(f.cloud.Client()), auth.WithCache(tokens, object("tenant-a")))
+		source := auth.NewAccessTokenSource(p, auth.WithServiceAccount(key, inMemory{f.Client, sa}),
+			auth.WithHTTPClient(f.Cloud.Client()), auth.WithCache(tokens, testenv.Object("tenant-a")))
 		get := func() {
 			if _, err := source.Token(t.Context()); err != nil {
 				t.Fatal(err)
