@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 			p := w.provider()
 			tc.change(w, p)
 			_, err := get(t.Context(), p, w.options("tenant-b")...)
-			checkError(t, err, tc.reason, tc.want...)
+			testenv.CheckError(t, err, tc.reason, tc.want...)
 			var e *auth.Error
 			if errors.As(err, &e) && e.StatusCode >= 401 && e.StatusCode <= 422 && e.StatusCode != 410 &&
 				e.RequestID != "C0DE:1234:5678" {
@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func fault(f cloudtest.Fault) func(*environment, *github.Provider) {
-	return func(w *environment, _ *github.Provider) { w.cloud.AddFault(f) }
+	return func(w *environment, _ *github.Provider) { w.Cloud.AddFault(f) }
 }
 
 func grantOf(repository, permission string) func(*corev1.ServiceAccount) (github.Grant, error) {
@@ -129,7 +129,7 @@ func grantOf(repository, permission string) func(*corev1.ServiceAccount) (github
 
 // setClock sets GitHub's clock.
 func (w *environment) setClock(ahead time.Duration) {
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(ahead) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(ahead) })
 }
 
 // Primary and secondary limits answer 403 or 429, with the hint in one of two
@@ -175,7 +175,7 @@ func TestRateLimits(t *testing.T) {
 			}
 			w.github.SetRateLimit(tc.status, headers)
 			_, err := get(t.Context(), w.provider(), w.options("tenant-a")...)
-			checkError(t, err, tc.reason, "API rate limit exceeded")
+			testenv.CheckError(t, err, tc.reason, "API rate limit exceeded")
 			var e *auth.Error
 			if !errors.As(err, &e) || (e.Wait-tc.want).Abs() > 2*time.Second {
 				t.Errorf("wait %s, want %s", e.Wait, tc.want)
@@ -188,7 +188,7 @@ func TestRateLimits(t *testing.T) {
 // A token that was valid would else be dropped.
 func TestSecondaryRateLimitWithoutAHint(t *testing.T) {
 	w := newEnvironment(t)
-	w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
+	w.Cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
 		return strings.Contains(c.Action, "access_tokens")
 	},
 		Status: http.StatusForbidden, Message: "You have exceeded a secondary rate limit."})
@@ -273,7 +273,7 @@ func TestAnswers(t *testing.T) {
 			if token != nil {
 				t.Errorf("got %v", token)
 			}
-			checkError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
 }
@@ -363,10 +363,10 @@ func TestSigning(t *testing.T) {
 			p := w.provider()
 			p.Sign = tc.sign
 			_, err := get(t.Context(), p, w.options("tenant-a")...)
-			checkError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
-	expectNone(t, w.calls())
+	testenv.ExpectNone(t, w.calls())
 }
 
 func signing(err error) github.SignFunc {

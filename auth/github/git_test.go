@@ -15,6 +15,7 @@ import (
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/cloudtest"
+	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 func TestGitHosts(t *testing.T) {
@@ -52,7 +53,7 @@ func TestGitHosts(t *testing.T) {
 			t.Errorf("%q with %q: got %q, %v", tc.address, tc.api, input, err)
 		}
 		if !tc.ok {
-			checkError(t, err, auth.ErrMisconfigured, "github.Provider.URL")
+			testenv.CheckError(t, err, auth.ErrMisconfigured, "github.Provider.URL")
 		}
 	}
 }
@@ -60,7 +61,7 @@ func TestGitHosts(t *testing.T) {
 // serveGit is Git over https. A repository that the token may not see does not
 // exist.
 func (w *environment) serveGit(git http.Handler) {
-	w.cloud.Handle("github.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	w.Cloud.Handle("github.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		id, ok := w.github.Identity(password)
 		parts := strings.SplitN(r.URL.Path, "/", 4) // "", owner, repository, rest
@@ -85,7 +86,7 @@ func TestGitItself(t *testing.T) {
 		t.Fatalf("install git: %v", err)
 	}
 	w, home := newEnvironment(t), t.TempDir()
-	env, err := w.cloud.ProxyEnv(home)
+	env, err := w.Cloud.ProxyEnv(home)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,16 +42,16 @@ const (
 // subjects that asked.
 func (w *environment) serveKMS(t *testing.T, users ...string) *[]string {
 	t.Helper()
-	w.cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east",
-		cloudtest.WorkloadIdentityProvider{Issuer: w.issuer.URL(), Fetch: w.issuer.HTTPClient()})
+	w.Cloud.GCP().SetWorkloadIdentityProvider(pool+"/providers/east",
+		cloudtest.WorkloadIdentityProvider{Issuer: w.Issuer.URL(), Fetch: w.Issuer.HTTPClient()})
 	asked := &[]string{}
-	w.cloud.Handle("cloudkms.googleapis.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	w.Cloud.Handle("cloudkms.googleapis.com", http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		var body struct {
 			Digest struct {
 				SHA256 []byte `json:"sha256"`
 			} `json:"digest"`
 		}
-		id, ok := w.cloud.GCP().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		id, ok := w.Cloud.GCP().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 		*asked = append(*asked, id.Subject)
 		if !ok || !slices.Contains(users, id.Subject) ||
 			r.URL.Path != "/v1/"+keyRing+"/cryptoKeys/tenant-a/cryptoKeyVersions/1:asymmetricSign" ||
@@ -77,7 +77,7 @@ func TestKeyInKMS(t *testing.T) {
 		accounts = append(accounts, testenv.ServiceAccount(namespace, "app", gcp.WorkloadIdentityProviderAnnotation,
 			pool+"/providers/east"))
 	}
-	w.client = w.issuer.Client(accounts[0], accounts[1])
+	w.Client = w.Issuer.Client(accounts[0], accounts[1])
 	asked := w.serveKMS(t, "system:serviceaccount:tenant-a:app")
 	p := w.provider()
 	p.AppID = "the Grant names another one"
@@ -86,14 +86,14 @@ func TestKeyInKMS(t *testing.T) {
 		g.AppID = appID
 		return g, err
 	}
-	p.Sign = SignInKMS(&gcp.Provider{}, w.client, tokens, keyRing, w.cloud.Client())
+	p.Sign = SignInKMS(&gcp.Provider{}, w.Client, tokens, keyRing, w.Cloud.Client())
 	for range 2 {
-		if _, err := get(t.Context(), p, w.options("tenant-a", auth.WithCache(tokens, object("tenant-a")))...); err != nil {
+		if _, err := get(t.Context(), p, w.options("tenant-a", auth.WithCache(tokens, testenv.Object("tenant-a")))...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err := get(t.Context(), p, w.options("tenant-b")...)
-	checkError(t, err, auth.ErrUnavailable, "cannot be signed", "403")
+	testenv.CheckError(t, err, auth.ErrUnavailable, "cannot be signed", "403")
 	if want := []string{"system:serviceaccount:tenant-a:app", "system:serviceaccount:tenant-b:app"}; !slices.Equal(*asked,
 		want) {
 		t.Errorf("the KMS was asked by %q, want %q", *asked, want)

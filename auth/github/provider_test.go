@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/auth/authtest"
 	"github.com/workloadid/workloadid/auth/github"
 	"github.com/workloadid/workloadid/auth/provider"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -37,10 +36,8 @@ var appKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Genera
 // environment is a cluster with tenants, and GitHub with an App that two
 // organizations have installed.
 type environment struct {
-	cloud  *cloudtest.Cloud
+	*testenv.Environment
 	github *cloudtest.GitHub
-	issuer *cloudtest.Issuer
-	client *cloudtest.Client
 	key    *rsa.PrivateKey
 }
 
@@ -50,15 +47,15 @@ func newEnvironment(t testing.TB) *environment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &environment{cloud: testenv.Cloud(t), issuer: testenv.Issuer(t), key: key}
-	w.client = w.issuer.Client(testenv.ServiceAccount("tenant-a", "app"), testenv.ServiceAccount("tenant-b", "app"),
-		testenv.ServiceAccount("tenant-c", "app"), testenv.ServiceAccount("stranger", "app"))
+	w := &environment{Environment: testenv.New(t, testenv.ServiceAccount("tenant-a", "app"),
+		testenv.ServiceAccount("tenant-b", "app"), testenv.ServiceAccount("tenant-c", "app"),
+		testenv.ServiceAccount("stranger", "app")), key: key}
 	w.github = w.addGitHub("github.com")
 	return w
 }
 
 func (w *environment) addGitHub(host string) *cloudtest.GitHub {
-	g := cloudtest.NewGitHub(w.cloud, host)
+	g := cloudtest.NewGitHub(w.Cloud, host)
 	g.AddApp(appID, &w.key.PublicKey)
 	g.SetInstallation(42, cloudtest.GitHubInstallation{App: appID, Owner: "org-a", Repositories: []string{"app", "infra",
 		"secret"},
@@ -95,13 +92,8 @@ func account(namespace string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: "app"}
 }
 
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "GitRepository", Namespace: namespace, Name: "g", Operation: "reconcile"}
-}
-
 func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{auth.WithServiceAccount(account(namespace), w.client), auth.WithOwner(object(namespace)),
-		auth.WithHTTPClient(w.cloud.Client())}, more...)
+	return w.Options(namespace, "app", more...)
 }
 
 func get(ctx context.Context, p *github.Provider, opts ...auth.Option) (*github.Token, error) {
@@ -112,24 +104,8 @@ func get(ctx context.Context, p *github.Provider, opts ...auth.Option) (*github.
 	return github.FromToken(token)
 }
 
-func expectNone(t testing.TB, requests int) {
-	t.Helper()
-	if requests != 0 {
-		t.Errorf("%d requests were made", requests)
-	}
-}
-
 // calls returns how many tokens GitHub was asked for.
-func (w *environment) calls() int { return w.cloud.Calls("api.github.com", "") }
-
-// checkError also looks for installation tokens.
-func checkError(t *testing.T, err error, reason provider.Reason, want ...string) {
-	t.Helper()
-	testenv.CheckError(t, err, reason, want...)
-	if strings.Contains(err.Error(), "ghs_") {
-		t.Errorf("the message holds a token: %v", err)
-	}
-}
+func (w *environment) calls() int { return w.Cloud.Calls("api.github.com", "") }
 
 func TestServiceAccountGetsItsGrant(t *testing.T) {
 	w := newEnvironment(t)
@@ -158,7 +134,7 @@ func TestRequest(t *testing.T) {
 	w, seen := newEnvironment(t), &http.Request{}
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		seen = r
-		return w.cloud.Client().Transport.RoundTrip(r)
+		return w.Cloud.Client().Transport.RoundTrip(r)
 	})}
 	if _, err := get(t.Context(), w.provider(), w.options("tenant-b", auth.WithHTTPClient(client))...); err != nil {
 		t.Fatal(err)
@@ -186,7 +162,7 @@ func TestTenantsChooseNothing(t *testing.T) {
 	w := newEnvironment(t)
 	account := testenv.ServiceAccount("tenant-b", "chooser", "installation", "42")
 	account.Labels = map[string]string{"tenant": "tenant-a"}
-	kube, p := w.issuer.Client(account), w.provider()
+	kube, p := w.Issuer.Client(account), w.provider()
 	var seen []*corev1.ServiceAccount
 	p.Grant = func(sa *corev1.ServiceAccount) (github.Grant, error) {
 		seen = append(seen, sa)
@@ -197,8 +173,8 @@ func TestTenantsChooseNothing(t *testing.T) {
 		return github.SignWith(w.key)(ctx, sa, digest)
 	}
 	_, err := get(t.Context(), p, auth.WithServiceAccount(client.ObjectKeyFromObject(account), kube),
-		auth.WithOwner(object("tenant-b")),
-		auth.WithHTTPClient(w.cloud.Client()), auth.WithAnnotations(map[string]string{"installation": "42"}))
+		auth.WithOwner(testenv.Object("tenant-b")),
+		auth.WithHTTPClient(w.Cloud.Client()), auth.WithAnnotations(map[string]string{"installation": "42"}))
 	if err != nil || len(seen) < 3 {
 		t.Fatalf("%v, asked %d times", err, len(seen))
 	}
@@ -213,7 +189,7 @@ func TestTenantsChooseNothing(t *testing.T) {
 func TestWithoutAGrant(t *testing.T) {
 	w := newEnvironment(t)
 	_, err := get(t.Context(), w.provider(), w.options("stranger")...)
-	checkError(t, err, auth.ErrDenied, `github: ServiceAccount "stranger/app"`, "grants this ServiceAccount nothing",
+	testenv.CheckError(t, err, auth.ErrDenied, `github: ServiceAccount "stranger/app"`, "grants this ServiceAccount nothing",
 		"github.Provider.Grant")
 	for name, tc := range map[string]struct {
 		refusal error
@@ -231,10 +207,10 @@ func TestWithoutAGrant(t *testing.T) {
 			p := w.provider()
 			p.Grant = func(*corev1.ServiceAccount) (github.Grant, error) { return grants()["tenant-a"], tc.refusal }
 			_, err := get(t.Context(), p, w.options("tenant-a")...)
-			checkError(t, err, tc.reason, tc.want)
+			testenv.CheckError(t, err, tc.reason, tc.want)
 		})
 	}
-	expectNone(t, w.calls())
+	testenv.ExpectNone(t, w.calls())
 }
 
 func TestMalformedGrants(t *testing.T) {
@@ -258,9 +234,9 @@ func TestMalformedGrants(t *testing.T) {
 			Permissions: read},
 	} {
 		_, err := get(t.Context(), w.granting(g), w.options("tenant-a")...)
-		checkError(t, err, auth.ErrMisconfigured, "the grant for GitHub is refused", want, "github.Provider.Grant")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "the grant for GitHub is refused", want, "github.Provider.Grant")
 	}
-	expectNone(t, w.calls())
+	testenv.ExpectNone(t, w.calls())
 }
 
 // A caller may ask for less than the grant, and for nothing else. The error
@@ -308,7 +284,7 @@ func TestNarrowing(t *testing.T) {
 			before := w.calls()
 			token, err := get(t.Context(), w.provider(), w.options(tc.namespace, tc.opts...)...)
 			if tc.reason != "" {
-				checkError(t, err, tc.reason, append(tc.message, "github.WithRepositories")...)
+				testenv.CheckError(t, err, tc.reason, append(tc.message, "github.WithRepositories")...)
 				if w.calls() != before {
 					t.Error("GitHub was asked")
 				}
@@ -335,7 +311,7 @@ func TestPolicySeesTheGrant(t *testing.T) {
 		return nil
 	}})
 	for range 2 {
-		if _, err := get(t.Context(), &p, w.options("tenant-a", policy, auth.WithCache(tokens, object("tenant-a")),
+		if _, err := get(t.Context(), &p, w.options("tenant-a", policy, auth.WithCache(tokens, testenv.Object("tenant-a")),
 			github.WithPermissions(map[string]string{"contents": "read"}))...); err != nil {
 			t.Fatal(err)
 		}
@@ -360,10 +336,10 @@ func TestGrantChangesDuringACall(t *testing.T) {
 		asked++
 		return grants()[map[bool]string{true: "tenant-b", false: "tenant-a"}[asked == 1]], nil
 	}
-	opts := w.options("tenant-a", auth.WithCache(tokens, object("tenant-a")))
+	opts := w.options("tenant-a", auth.WithCache(tokens, testenv.Object("tenant-a")))
 	_, err := get(t.Context(), p, opts...)
-	checkError(t, err, auth.ErrUnavailable, "the grant has changed")
-	expectNone(t, w.calls())
+	testenv.CheckError(t, err, auth.ErrUnavailable, "the grant has changed")
+	testenv.ExpectNone(t, w.calls())
 	token, err := get(t.Context(), p, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -373,28 +349,23 @@ func TestGrantChangesDuringACall(t *testing.T) {
 	}
 }
 
-// A withdrawn grant and a deleted ServiceAccount end access at once, in spite
-// of the cache.
+// A withdrawn grant ends access at once, in spite of the cache.
 func TestRevocation(t *testing.T) {
 	w, tokens, all := newEnvironment(t), testenv.Cache(t), grants()
 	p := w.provider()
 	p.Grant = func(sa *corev1.ServiceAccount) (github.Grant, error) { return all[sa.Namespace], nil }
 	call := func(namespace string) error {
-		_, err := get(t.Context(), p, w.options(namespace, auth.WithCache(tokens, object(namespace)))...)
+		_, err := get(t.Context(), p, w.options(namespace, auth.WithCache(tokens, testenv.Object(namespace)))...)
 		return err
 	}
 	if err := errors.Join(call("tenant-a"), call("tenant-b"), call("tenant-b")); err != nil || w.calls() != 2 {
 		t.Fatalf("%v after %d calls", err, w.calls())
 	}
 	delete(all, "tenant-a")
-	checkError(t, call("tenant-a"), auth.ErrDenied, "nothing at GitHub")
+	testenv.CheckError(t, call("tenant-a"), auth.ErrDenied, "nothing at GitHub")
 	all["tenant-b"] = github.Grant{Installation: 43, Repositories: []string{"app"},
 		Permissions: map[string]string{"contents": "write"}}
-	checkError(t, call("tenant-b"), auth.ErrDenied, "HTTP 422")
-	if err := w.client.Delete(t.Context(), testenv.ServiceAccount("tenant-b", "app")); err != nil {
-		t.Fatal(err)
-	}
-	checkError(t, call("tenant-b"), auth.ErrMisconfigured, "not found")
+	testenv.CheckError(t, call("tenant-b"), auth.ErrDenied, "HTTP 422")
 	if w.calls() != 3 {
 		t.Errorf("%d calls of GitHub", w.calls())
 	}
@@ -409,11 +380,11 @@ func TestForgedTokenInHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []auth.Option{auth.WithOwner(object("tenant-a")), auth.WithHTTPClient(w.cloud.Client())}
+	own := []auth.Option{auth.WithOwner(testenv.Object("tenant-a")), auth.WithHTTPClient(w.Cloud.Client())}
 	_, err = get(t.Context(), w.provider(), append(own, auth.WithSubjectToken(auth.NewStaticTokenSource(forged), *sa))...)
-	checkError(t, err, auth.ErrMisconfigured, "token in hand", "auth.WithServiceAccount")
-	expectNone(t, w.calls())
-	requested := &auth.TokenRequest{Client: w.client, ServiceAccount: sa}
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "token in hand", "auth.WithServiceAccount")
+	testenv.ExpectNone(t, w.calls())
+	requested := &auth.TokenRequest{Client: w.Client, ServiceAccount: sa}
 	if _, err := get(t.Context(), w.provider(), append(own, auth.WithSubjectToken(requested, *sa))...); err != nil {
 		t.Errorf("a token of the API server: %v", err)
 	}
@@ -424,18 +395,18 @@ func TestForgedTokenInHand(t *testing.T) {
 func TestSubjectIssuer(t *testing.T) {
 	w := newEnvironment(t)
 	p := w.granting(grants()["tenant-a"])
-	for _, opts := range [][]auth.Option{w.options("tenant-a"), {auth.WithHTTPClient(w.cloud.Client())}} {
+	for _, opts := range [][]auth.Option{w.options("tenant-a"), {auth.WithHTTPClient(w.Cloud.Client())}} {
 		_, err := get(t.Context(), p, append(opts, auth.WithSubjectIssuer(struct{ auth.SubjectIssuer }{}))...) // never asked
-		checkError(t, err, auth.ErrMisconfigured, "sees no subject token", "auth.WithSubjectIssuer")
+		testenv.CheckError(t, err, auth.ErrMisconfigured, "sees no subject token", "auth.WithSubjectIssuer")
 	}
-	expectNone(t, w.calls())
+	testenv.ExpectNone(t, w.calls())
 }
 
 func TestControllersOwnIdentity(t *testing.T) {
 	w, tokens := newEnvironment(t), testenv.Cache(t)
-	own := []auth.Option{auth.WithHTTPClient(w.cloud.Client()), auth.WithCache(tokens, object("tenant-a"))}
+	own := []auth.Option{auth.WithHTTPClient(w.Cloud.Client()), auth.WithCache(tokens, testenv.Object("tenant-a"))}
 	_, err := get(t.Context(), w.provider(), own...)
-	checkError(t, err, auth.ErrMisconfigured, "the controller itself", "github.Provider.OwnGrant")
+	testenv.CheckError(t, err, auth.ErrMisconfigured, "the controller itself", "github.Provider.OwnGrant")
 	var e *auth.Error
 	if !errors.As(err, &e) || e.Cause != provider.CauseNoOwnIdentity {
 		t.Errorf("%#v", err)
@@ -459,7 +430,7 @@ func TestControllersOwnIdentity(t *testing.T) {
 		t.Errorf("%d tokens for three grants", len(seen))
 	}
 	_, err = get(t.Context(), w.provider(), append(own, auth.WithPolicy(auth.Policy{RequireServiceAccount: true}))...)
-	checkError(t, err, auth.ErrDenied, "own identity")
+	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
 }
 
 func TestMalformedProviders(t *testing.T) {
@@ -481,51 +452,13 @@ func TestMalformedProviders(t *testing.T) {
 		p := w.provider()
 		change(p)
 		_, err := get(t.Context(), p, w.options("tenant-a")...)
-		checkError(t, err, auth.ErrMisconfigured, want)
+		testenv.CheckError(t, err, auth.ErrMisconfigured, want)
 		if strings.Contains(err.Error(), "secret-word") {
 			t.Error(err)
 		}
 	}
 	_, err := get(t.Context(), w.provider(), w.options("tenant-a", auth.WithScopes("repo"))...)
-	checkError(t, err, auth.ErrMisconfigured, `"repo"`, "github.WithPermissions")
-}
-
-// One tenant whose installation, or whose key, hangs delays no other tenant.
-func TestHangingTenant(t *testing.T) {
-	w, tokens := newEnvironment(t), testenv.Cache(t, cache.WithPatience(time.Minute))
-	t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Match: func(c cloudtest.Call) bool {
-		return strings.Contains(c.Action,
-			"/42/")
-	}, Hang: true}))
-	p := w.provider()
-	p.Sign = func(ctx context.Context, sa *corev1.ServiceAccount, digest []byte) ([]byte, error) {
-		if sa.Namespace == "tenant-c" {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		return github.SignWith(w.key)(ctx, sa, digest)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var hanging sync.WaitGroup
-	for n := range 40 { // more than a tenant has slots
-		hanging.Go(func() {
-			namespace := []string{"tenant-a", "tenant-c"}[n%2]
-			_, err := get(ctx, p, w.options(namespace, auth.WithCache(tokens, object(namespace)),
-				auth.WithSTSRegion(fmt.Sprint("r", n)))...)
-			if !errors.Is(err, auth.ErrUnavailable) && !errors.Is(err, auth.ErrThrottled) {
-				t.Errorf("%s: %v", namespace, err)
-			}
-		})
-	}
-	for range 3 {
-		start := time.Now()
-		if _, err := get(t.Context(), p, w.options("tenant-b", auth.WithCache(tokens, object("tenant-b")))...); err != nil ||
-			time.Since(start) > 10*time.Second {
-			t.Errorf("tenant-b: %v after %s", err, time.Since(start))
-		}
-	}
-	cancel()
-	hanging.Wait()
+	testenv.CheckError(t, err, auth.ErrMisconfigured, `"repo"`, "github.WithPermissions")
 }
 
 func TestConformance(t *testing.T) {
@@ -545,22 +478,15 @@ func TestConformance(t *testing.T) {
 					p.URL = url
 					return p
 				},
-				Options:   []auth.Option{auth.WithHTTPClient(w.cloud.Client())},
-				NoRegions: true, Client: w.client,
+				Options:   []auth.Option{auth.WithHTTPClient(w.Cloud.Client())},
+				NoRegions: true, Client: w.Client,
 				Good: account("tenant-a"), Other: account("tenant-b"), Refused: account("stranger"),
 				Fields: map[string]any{"Name": "other", "ClusterID": nil, "AppID": "other", "URL": "https://other.example/api/v3",
 					"Sign":     nil,
 					"Grant":    func(*corev1.ServiceAccount) (github.Grant, error) { return other, nil },
 					"OwnGrant": nil},
-				Break: func(t *testing.T, how provider.Reason) {
-					if how == authtest.Hang {
-						t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Hang: true}))
-						return
-					}
-					t.Cleanup(w.cloud.AddFault(cloudtest.Fault{Status: map[provider.Reason]int{auth.ErrThrottled: 429,
-						auth.ErrUnavailable: 503}[how]}))
-				},
-				Calls: func() int { return w.cloud.Calls("", "") },
+				Break: w.Break,
+				Calls: func() int { return w.Cloud.Calls("", "") },
 				Secrets: func(t *testing.T, token auth.Token) []string {
 					own, err := github.FromToken(token)
 					if err != nil {

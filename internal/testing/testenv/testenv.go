@@ -126,7 +126,7 @@ func CheckError(t testing.TB, err error, reason provider.Reason, want ...string)
 			t.Errorf("the message lacks %s: %v", w, err)
 		}
 	}
-	for _, token := range []string{"eyJ", "azure-", "ya29."} {
+	for _, token := range []string{"eyJ", "azure-", "ya29.", "ghs_"} {
 		if strings.Contains(message, token) {
 			t.Errorf("the message holds a token: %v", err)
 		}
