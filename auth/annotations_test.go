@@ -32,7 +32,7 @@ func TestCallersAnnotationsWin(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one", "note": "kept"})
 	var seen map[string]string
 	provider.inspect = func(sa corev1.ServiceAccount) { seen = sa.Annotations }
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Cached(t, "tenant-a")}
 
 	callers := map[string]string{"identity": "two", "more": "added"}
 	with := append(opts[:2:2], auth.WithAnnotations(callers))
@@ -59,7 +59,7 @@ func TestCallersAnnotationsThatAreEmptyCountAsAbsent(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	var seen []auth.AuthorizeRequest
-	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+	opts := []auth.Option{testenv.Cached(t, "tenant-a"),
 		auth.WithAnnotations(map[string]string{"identity": "", "more": ""}),
 		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 			seen = append(seen, r)
@@ -100,7 +100,7 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			got, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, informer{k8s, shared}),
-				auth.WithOwner(object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
+				auth.WithOwner(testenv.Object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
 			if token, ok := got.(*tagged); err != nil || !ok || token.identity != "two" {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -113,7 +113,7 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 }
 
 func TestCallersAnnotationsNeedAServiceAccount(t *testing.T) {
-	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(object("tenant-a")),
+	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(testenv.Object("tenant-a")),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount",
 		"name a ServiceAccount")
@@ -123,7 +123,7 @@ func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
 	k8s := newCluster()
 	k8s.create("tenant-a", "default-app", map[string]string{"identity": "one"})
 	settings := &auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "default-app"}
-	got := mustGet(t, &exchange{}, auth.WithClient(k8s), auth.WithSettings(settings), auth.WithOwner(object("tenant-a")),
+	got := mustGet(t, &exchange{}, auth.WithClient(k8s), auth.WithSettings(settings), auth.WithOwner(testenv.Object("tenant-a")),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if got.identity != "two" || got.subject != "tenant-a/default-app" {
 		t.Errorf("got identity %q of %q", got.identity, got.subject)
@@ -135,7 +135,7 @@ func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
 func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "malformed"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 	_, err = auth.GetAccessToken(t.Context(), &exchange{},
@@ -158,7 +158,7 @@ func TestAuthorizeSeesTheCallersIdentity(t *testing.T) {
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
 	callers := map[string]string{"identity": "two"}
 	var got []auth.AuthorizeRequest
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")),
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Cached(t, "tenant-a"),
 		auth.WithPolicy(auth.Policy{Authorize: func(_ context.Context, r auth.AuthorizeRequest) error {
 			got = append(got, r)
 			return nil
@@ -186,7 +186,7 @@ func TestDerivedCredentialsHaveTheCallersIdentity(t *testing.T) {
 	provider.newToken = func(_ string, from []auth.Token) error { made = from; return nil }
 	_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/app",
 		auth.WithServiceAccount(key, k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
+		testenv.Cached(t, "tenant-a"), auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if err != nil {
 		t.Fatal(err)
 	}

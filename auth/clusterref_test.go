@@ -156,7 +156,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	get := func(namespace, name string, opts ...auth.Option) (string, error) {
 		config, err := auth.GetClusterConfigFromConfigMap(t.Context(), providers,
 			client.ObjectKey{Namespace: namespace, Name: name}, c,
-			append([]auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a"))}, opts...)...)
+			append([]auth.Option{testenv.Cached(t, "tenant-a")}, opts...)...)
 		if err != nil {
 			return "", err
 		}

@@ -129,7 +129,7 @@ func (c *clouds) NewGitCredentials(_ context.Context, input string, token auth.T
 func TestUserNameOfAGitURLIsIgnored(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		testenv.Cached(t, "tenant-a")}
 	var first *auth.GitCredentials
 	for _, text := range []string{"https://example.com/org/_git/x", "https://org@example.com/org/_git/x",
 		"https://@example.com/org/_git/x"} {
@@ -163,7 +163,7 @@ func password(t *testing.T, c *auth.ArtifactRegistryCredentials, err error) stri
 func TestDerivedCredentialsAreCached(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Cached(t, "tenant-a")}
 	gitURL, _ := url.Parse("https://git.example.com/repo")
 	for range 3 {
 		creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a/b", opts...)
@@ -221,9 +221,9 @@ func TestDerivedKeys(t *testing.T) {
 		seen[got] = name
 	}
 	for name, opts := range map[string][]auth.Option{
-		"a": {auth.WithServiceAccount(a, k8s), auth.WithCache(tokens, object("tenant-a"))},
-		"b": {auth.WithServiceAccount(b, k8s), auth.WithCache(tokens, object("tenant-b"))},
-		"-": {auth.WithCache(tokens, object("tenant-a")),
+		"a": {auth.WithServiceAccount(a, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))},
+		"b": {auth.WithServiceAccount(b, k8s), auth.WithCache(tokens, testenv.Object("tenant-b"))},
+		"-": {auth.WithCache(tokens, testenv.Object("tenant-a")),
 			auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})},
 	} {
 		for _, host := range []string{"example.com", "x.example.com"} {
@@ -245,7 +245,7 @@ func TestDerivedRefusals(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
 	with := func(more ...auth.Option) []auth.Option {
-		return append([]auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a"))}, more...)
+		return append([]auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}, more...)
 	}
 	registry := func(repository string) func() error {
 		return func() error {
@@ -332,40 +332,6 @@ func TestDerivedRefusals(t *testing.T) {
 	}
 }
 
-// Sixty slow registries of one namespace, used with the controller's own
-// identity, delay no call of another namespace.
-func TestSlowRegistriesOfOneNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		provider := newClouds()
-		provider.newToken = func(kind string, _ []auth.Token) error {
-			if strings.Contains(kind, "slow") {
-				time.Sleep(30 * time.Second)
-				return &auth.Error{Reason: auth.ErrUnavailable, Message: "too slow"}
-			}
-			return nil
-		}
-		tokens := testenv.Cache(t)
-		get := func(namespace, host string) error {
-			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, host, auth.WithCache(tokens, object(namespace)))
-			return err
-		}
-		var all sync.WaitGroup
-		for n := range 60 {
-			all.Go(func() { _ = get("bad", fmt.Sprintf("slow-%d.example.com", n)) }) // fails
-		}
-		synctest.Wait()
-		start := time.Now()
-		for n := range 20 {
-			all.Go(func() {
-				if err := get(fmt.Sprintf("good-%d", n), fmt.Sprintf("r%d.example.com", n)); err != nil || time.Since(start) > 0 {
-					t.Errorf("call %d failed or waited, after %s: %v", n, time.Since(start), err)
-				}
-			})
-		}
-		all.Wait()
-	})
-}
-
 // Exchanges that wait for other flights hold no slot: with one slot, everything
 // still ends.
 func TestDerivedFlightsDoNotBlockEachOther(t *testing.T) { synctest.Test(t, testDerivedFlights) }
@@ -378,7 +344,7 @@ func testDerivedFlights(t *testing.T) {
 	for n := range 40 {
 		wg.Go(func() {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, fmt.Sprintf("r%d.example.com", n),
-				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a")))
+				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a")))
 			if err != nil {
 				t.Error(err)
 			}
@@ -396,7 +362,7 @@ func TestDerivedErrors(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
 	for _, tokens := range []*cache.TokenCache{nil, testenv.Cache(t)} {
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))}
 		provider.newToken = func(string, []auth.Token) error {
 			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
 		}
@@ -414,26 +380,6 @@ func TestDerivedErrors(t *testing.T) {
 		}
 		k8s.requestErr = nil
 	}
-}
-
-// The credential of a refresh is made of a fresh access token too.
-func TestDerivedRefresh(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s, provider := newCluster(), newClouds()
-		key := k8s.create("tenant-a", "app", nil)
-		tokens := testenv.Cache(t)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
-		last := ""
-		for range 30 {
-			creds, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com", opts...)
-			last = password(t, creds, err)
-			time.Sleep(10 * time.Minute)
-			synctest.Wait()
-		}
-		if n := provider.derived.Load(); n < 5 || n > 8 || last == "registry r.example.com[tenant-a/app#1](registry)" {
-			t.Errorf("%d credentials in five hours, the last one %s", n, last)
-		}
-	})
 }
 
 // The controller's own identity is used for a cluster on behalf of an object
@@ -518,7 +464,7 @@ func (b boundClouds) GetAccessTokenOptionsForCluster(opts *provider.Options) (pr
 // AllowCluster is asked about cached credentials too.
 func TestAllowClusterOnHits(t *testing.T) {
 	provider, allowed := newClouds(), true
-	opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithClusterResource("c"),
+	opts := []auth.Option{testenv.Cached(t, "tenant-a"), auth.WithClusterResource("c"),
 		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }})}
 	for _, allowed = range []bool{true, false} {
 		config, err := auth.GetRESTConfig(t.Context(), provider, opts...)

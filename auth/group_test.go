@@ -82,9 +82,9 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 			shared: true},
 		"no pod": {other: []auth.Option{func(o *auth.Options) { o.BoundObject = nil }}},
 		"another tenant": {other: []auth.Option{boundTo("pod-2"),
-			auth.WithOwner(object("tenant-b"))}},
+			auth.WithOwner(testenv.Object("tenant-b"))}},
 		"another tenant, the controller's identity": {failing: []auth.Option{own}, other: []auth.Option{own, boundTo("pod-2"),
-			auth.WithOwner(object("tenant-b"))}},
+			auth.WithOwner(testenv.Object("tenant-b"))}},
 		"the controller's identity": {other: []auth.Option{own, boundTo("pod-2")}},
 		"another ServiceAccount": {other: []auth.Option{boundTo("pod-2"),
 			auth.WithServiceAccount(k8s.create("tenant-a", "other", nil), k8s)}},
@@ -107,7 +107,7 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			provider := ownIdentity{newClouds()}
 			provider.mint = refused
-			base := []auth.Option{account, auth.WithCache(testenv.Cache(t), object("tenant-a")), policy, boundTo("pod-1")}
+			base := []auth.Option{account, testenv.Cached(t, "tenant-a"), policy, boundTo("pod-1")}
 			get := func(more []auth.Option) error {
 				_, err := auth.GetAccessToken(t.Context(), provider, append(base[:len(base):len(base)], more...)...)
 				return err
@@ -134,7 +134,7 @@ func TestFailuresAreSharedWithinAGroup(t *testing.T) {
 func TestFailuresOfOnePodOrRegistry(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		testenv.Cached(t, "tenant-a")}
 	k8s.requestErr = errors.New("the pod is gone")
 	if _, err := auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], boundTo("pod-1"))...); err == nil {
 		t.Fatal("no error")

@@ -3,7 +3,6 @@ package auth_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,51 +12,6 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
-
-// A credential that a service has refused is replaced once for all calls that
-// say so, and not within ten seconds.
-func TestWithInvalidBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s, provider := newCluster(), &exchange{}
-		key := k8s.create("tenant-a", "app", map[string]string{"identity": "one"})
-		tokens := testenv.Cache(t)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))}
-		instead := func(since time.Time) *tagged {
-			return mustGet(t, provider, append(opts[:2:2], auth.WithInvalidBefore(since))...)
-		}
-
-		first, obtained := mustGet(t, provider, opts...), time.Now()
-		if instead(obtained) != first || instead(time.Time{}) != first {
-			t.Error("a credential that is seconds old was replaced")
-		}
-		time.Sleep(11 * time.Second)
-		seen := make([]*tagged, 50)
-		var wg sync.WaitGroup
-		for i := range seen {
-			wg.Go(func() { seen[i] = instead(time.Now()) })
-		}
-		wg.Wait()
-		second := mustGet(t, provider, opts...)
-		for _, got := range seen {
-			if got != second || got == first {
-				t.Errorf("got %v instead of %v", got, second)
-			}
-		}
-		time.Sleep(11 * time.Second)
-		if instead(obtained) != second {
-			t.Error("the refusal of an old credential replaced the new one")
-		}
-		// Due for renewal, it would be returned once more while the new one is
-		// on its way.
-		time.Sleep(50 * time.Minute)
-		if instead(time.Now()) == second {
-			t.Error("the refused credential was returned again")
-		}
-		if n := provider.mints.Load(); n != 3 {
-			t.Errorf("%d exchanges", n)
-		}
-	})
-}
 
 // A credential that is made of access tokens is replaced together with them.
 func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
@@ -69,7 +23,7 @@ func TestWithInvalidBeforeReplacesAccessTokens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), newClouds()
 				opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-					auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+					testenv.Cached(t, "tenant-a")}
 				first, err := tc.get(t.Context(), provider, opts...)
 				if err != nil {
 					t.Fatal(err)
@@ -91,7 +45,7 @@ func TestOtherCallersKeepAnInvalidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		key := k8s.create("tenant-a", "app", nil)
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Cached(t, "tenant-a")}
 		ofCluster := append(opts[:2:2], auth.WithClusterResource("c"))
 		first, err := auth.GetRESTConfig(t.Context(), provider, ofCluster...)
 		if err != nil {
@@ -134,7 +88,7 @@ func TestAccessTokenSourceInvalidate(t *testing.T) {
 		t.Run(identity, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+				opts := []auth.Option{testenv.Cached(t, "tenant-a")}
 				if !own {
 					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
 				}
@@ -170,7 +124,7 @@ func TestAccessTokenSourceInvalidate(t *testing.T) {
 func TestOptionsOfOneCallOfAnAccessTokenSource(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a")))
+		testenv.Cached(t, "tenant-a"))
 	var seen []auth.Token
 	for _, opts := range [][]auth.Option{nil, {auth.WithScopes("a")}, nil, {auth.WithScopes("a")}} {
 		token, err := source.Token(t.Context(), opts...)
@@ -189,7 +143,7 @@ func TestKeychainInvalidate(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		providers := newSet(t, provider)
 		keychain := auth.NewKeychain(providers, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-			auth.WithCache(testenv.Cache(t), object("tenant-a")))
+			testenv.Cached(t, "tenant-a"))
 		registry, err := name.NewRegistry("a.example.com")
 		if err != nil {
 			t.Fatal(err)
@@ -198,23 +152,15 @@ func TestKeychainInvalidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		use := func() string {
-			t.Helper()
+		testenv.CheckInvalidate(t, keychain, func() (string, error) {
 			config, err := authenticator.Authorization()
 			if err != nil {
-				t.Fatal(err)
+				return "", err
 			}
-			return config.Password
-		}
-		first := use()
-		keychain.Invalidate()
-		if use() != first {
-			t.Error("a password that is seconds old was replaced")
-		}
-		time.Sleep(11 * time.Second)
-		second := use()
-		if second == first || use() != second || provider.mints.Load() != 2 {
-			t.Errorf("got %q after %q, with %d access tokens", second, first, provider.mints.Load())
+			return config.Password, nil
+		})
+		if n := provider.mints.Load(); n != 2 {
+			t.Errorf("%d access tokens for two passwords, want 2", n)
 		}
 	})
 }

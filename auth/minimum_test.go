@@ -85,7 +85,7 @@ func TestWithMinimumLifetime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+				opts := []auth.Option{testenv.Cached(t, "tenant-a"),
 					auth.WithMinimumLifetime(30 * time.Minute)}
 				if !tc.own {
 					opts = append(opts, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s))
@@ -115,7 +115,7 @@ func TestMinimumLifetimeOfSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k8s, provider := newCluster(), ownIdentity{newClouds()}
-				opts := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")),
+				opts := []auth.Option{testenv.Cached(t, "tenant-a"),
 					auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
 					auth.WithSettings(&auth.Settings{ObjectLevelWorkloadIdentity: true, MinimumLifetime: 20 * time.Minute})}
 				first, err := tc.get(t.Context(), provider, opts...)
@@ -140,7 +140,7 @@ func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
 	provider, tokens := &exchange{}, testenv.Cache(t)
 	var known auth.Token
 	for name, minimum := range map[string]time.Duration{"enough is left": time.Minute, "capped": 100 * time.Hour} {
-		opts := []auth.Option{auth.WithCache(tokens, object("tenant-a")), auth.WithMinimumLifetime(minimum)}
+		opts := []auth.Option{auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithMinimumLifetime(minimum)}
 		source := auth.NewAccessTokenSource(provider, opts...)
 		for how, get := range map[string]func() (auth.Token, error){
 			"source":         func() (auth.Token, error) { return source.Token(t.Context()) },

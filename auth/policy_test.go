@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -105,6 +106,11 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"empty scope":     {with(auth.WithScopes("")), auth.ErrMisconfigured, []string{"scope is empty"}},
 		"lifetime of 1 m": {with(auth.WithTokenLifetime(time.Minute)), auth.ErrMisconfigured, []string{"1m0s", "10m"}},
 		"negative life":   {with(auth.WithTokenLifetime(-time.Hour)), auth.ErrMisconfigured, []string{"-1h0m0s"}},
+		"proxy of FTP": {with(auth.WithProxyURL(url.URL{Scheme: "ftp", Host: "h", User: url.UserPassword("u", "hunter2")})),
+			auth.ErrMisconfigured, []string{`"ftp"`, "socks5://"}},
+		"proxy without a host": {with(auth.WithProxyURL(url.URL{Scheme: "http"})), auth.ErrMisconfigured, []string{"proxy"}},
+		"proxy and client": {with(auth.WithProxyURL(url.URL{Scheme: "http", Host: "h"}), auth.WithHTTPClient(&http.Client{})),
+			auth.ErrMisconfigured, []string{"exclude each other"}},
 		"gate is off": {with(auth.WithSettings(&auth.Settings{})), auth.ErrMisconfigured,
 			[]string{"ObjectLevelWorkloadIdentity"}},
 		"token and client": {with(auth.WithSubjectToken(auth.NewStaticTokenSource("t"), subject)), auth.ErrMisconfigured,
@@ -128,6 +134,9 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, tc.opts...)
 			testenv.CheckError(t, err, tc.reason, tc.want...)
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the password shows: %v", err)
+			}
 			var e *auth.Error
 			if gate := strings.Contains(err.Error(), "ObjectLevelWorkloadIdentity"); gate &&
 				(!errors.As(err, &e) || e.Cause != "FeatureGateOff") {
@@ -273,8 +282,8 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 		return owner.Namespace == "tenant-a" && proxy.Hostname() == "proxy.example"
 	}})
 	for name, identity := range map[string][]auth.Option{
-		"ServiceAccount": {auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object("tenant-a"))},
-		"controller":     {auth.WithCache(tokens, object("tenant-a"))},
+		"ServiceAccount": {auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))},
+		"controller":     {auth.WithCache(tokens, testenv.Object("tenant-a"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mustGet(t, provider, append(identity, at("vault.internal:8200"))...)
@@ -288,14 +297,14 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 		})
 	}
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}),
-		auth.WithOwner(object("tenant-a")), at("vault.internal:8200"), refuse)
+		auth.WithOwner(testenv.Object("tenant-a")), at("vault.internal:8200"), refuse)
 	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }
 
 // A source that has found its place in the cache still asks.
 func TestPolicyDecidesAboutProxiesOfSources(t *testing.T) {
 	allowed := true
-	source := auth.NewAccessTokenSource(&exchange{}, auth.WithCache(testenv.Cache(t), object("tenant-a")),
+	source := auth.NewAccessTokenSource(&exchange{}, testenv.Cached(t, "tenant-a"),
 		auth.WithProxyURL(url.URL{Scheme: "http", Host: "proxy.example"}),
 		auth.WithPolicy(auth.Policy{AllowProxy: func(cache.InvolvedObject, url.URL) bool { return allowed }}))
 	if _, err := source.Token(t.Context()); err != nil {

@@ -72,8 +72,8 @@ func TestKeychain(t *testing.T) {
 
 	providers := newSet(t, &exchange{}, named{provider, "clouds"})
 	for tokensName, tokens := range map[string]auth.Option{
-		"without a cache": auth.WithOwner(object("tenant-a")),
-		"with a cache":    auth.WithCache(testenv.Cache(t), object("tenant-a")),
+		"without a cache": auth.WithOwner(testenv.Object("tenant-a")),
+		"with a cache":    testenv.Cached(t, "tenant-a"),
 	} {
 		t.Run(tokensName, func(t *testing.T) {
 			keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), tokens)
@@ -120,7 +120,7 @@ func TestKeychain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
 	if a, err := keychain.Resolve(repo); a != nil || !errors.Is(err, auth.ErrMisconfigured) {
 		t.Errorf("got %v, %v", a, err)
 	}
@@ -155,7 +155,7 @@ func (n named) GetName() string { return n.name }
 func TestForeignRegistries(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		testenv.Cached(t, "tenant-a")}
 	providers := newSet(t, named{provider, "clouds"})
 	keychain := auth.NewKeychain(providers, opts...)
 	keychain.Strict = true
@@ -193,7 +193,7 @@ func TestRegistryAuthenticatorInvalidate(t *testing.T) {
 		k8s, provider := newCluster(), newClouds()
 		a := auth.NewRegistryAuthenticator(provider, "r.example.com/app",
 			auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-			auth.WithCache(testenv.Cache(t), object("tenant-a")))
+			testenv.Cached(t, "tenant-a"))
 		testenv.CheckInvalidate(t, a, func() (string, error) {
 			config, err := a.Authorization()
 			if err != nil {

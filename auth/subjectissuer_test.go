@@ -77,7 +77,7 @@ func sourced(t *testing.T, source auth.SubjectIssuer) (*cluster, client.ObjectKe
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "one", "subject": "a"})
 	return k8s, key, []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-		auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+		testenv.Cached(t, "tenant-a")}
 }
 
 // The source takes the API server's place on a miss. The ServiceAccount is read
@@ -215,7 +215,7 @@ func TestSubjectIssuerBoundsByTheToken(t *testing.T) {
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 		tokens := testenv.Cache(t)
 		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-			auth.WithCache(tokens, object("tenant-a"))}
+			auth.WithCache(tokens, testenv.Object("tenant-a"))}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
@@ -290,7 +290,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 		"audience of the API server": {auth.WithPolicy(auth.Policy{APIServerAudiences: []string{"exchange"}}),
 			"the API server's own"},
 		"audience of the caller": {auth.WithAudiences("evil"), `does not list the audience "evil"`},
-		"another namespace":      {auth.WithOwner(object("tenant-b")), `lies in namespace "tenant-a"`},
+		"another namespace":      {auth.WithOwner(testenv.Object("tenant-b")), `lies in namespace "tenant-a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, append(opts, tc.option)...)
@@ -304,7 +304,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 func TestSubjectIssuerOfTheController(t *testing.T) {
 	source, provider := &subjects{key: "s", bound: time.Hour}, &exchange{}
 	own := auth.WithControllerAnnotations(map[string]string{"identity": "controller's"})
-	opts := []auth.Option{auth.WithSubjectIssuer(source), own, auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+	opts := []auth.Option{auth.WithSubjectIssuer(source), own, testenv.Cached(t, "tenant-a")}
 	first := mustGet(t, provider, opts...)
 	again := mustGet(t, provider, opts...)
 	if again != first || first.subject != "/" || first.identity != "controller's" {
@@ -347,7 +347,7 @@ func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 				key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 				tokens := testenv.Cache(t)
 				opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-					auth.WithCache(tokens, object("tenant-a"))}
+					auth.WithCache(tokens, testenv.Object("tenant-a"))}
 				get := func() {
 					credential, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
 						opts...)
@@ -399,7 +399,7 @@ func TestSubjectIssuerThatHangs(t *testing.T) {
 		tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 		call := func(key client.ObjectKey) error {
 			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectIssuer(source),
-				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, object(key.Namespace)))
+				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object(key.Namespace)))
 			return err
 		}
 		left := make(chan error, 1)

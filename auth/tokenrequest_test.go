@@ -3,7 +3,6 @@ package auth_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +24,7 @@ func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 	source, _ := tokenRequest(k8s)
 	for range 3 {
 		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount),
-			auth.WithCache(tokens, object("tenant-a")))
+			auth.WithCache(tokens, testenv.Object("tenant-a")))
 	}
 	if requests, exchanges := k8s.requests.Load(), provider.mints.Load(); requests != 1 || exchanges != 1 {
 		t.Errorf("%d TokenRequests and %d exchanges, want 1 and 1", requests, exchanges)
@@ -58,7 +57,7 @@ func TestTokenRequestNeedsAnOwner(t *testing.T) {
 		text  string
 	}{
 		"no owner":             {nil, auth.ErrMisconfigured, "unknown"},
-		"of another namespace": {auth.WithOwner(object("tenant-b")), auth.ErrDenied, "tenant-b"},
+		"of another namespace": {auth.WithOwner(testenv.Object("tenant-b")), auth.ErrDenied, "tenant-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, tc.owner, auth.WithSubjectToken(source, *sa))
@@ -68,24 +67,6 @@ func TestTokenRequestNeedsAnOwner(t *testing.T) {
 	if n := k8s.requests.Load(); n != 0 {
 		t.Errorf("%d TokenRequests", n)
 	}
-}
-
-func TestTokenRequestRenewsAfterFourFifthsOfTheLifetime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s := newCluster()
-		_, ask := tokenRequest(k8s)
-		for _, step := range []struct {
-			wait     time.Duration
-			requests int64
-		}{{0, 1}, {44 * time.Minute, 1}, {5 * time.Minute, 2}} {
-			time.Sleep(step.wait)
-			_, err := ask(t.Context(), "vault")
-			synctest.Wait() // the renewal runs in the background
-			if err != nil || k8s.requests.Load() != step.requests {
-				t.Errorf("after another %s: %d TokenRequests, want %d, %v", step.wait, k8s.requests.Load(), step.requests, err)
-			}
-		}
-	})
 }
 
 // A long lifetime saves requests: no cap of a token cache applies.
@@ -146,30 +127,6 @@ func TestTokenRequestKeepsTheTokenWhileRenewalsFail(t *testing.T) {
 	}
 }
 
-// An API server that hangs delays no caller while the old token is valid.
-func TestTokenRequestRenewsInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s := slow{newCluster(), make(chan struct{}, 1)}
-		_, ask := tokenRequest(k8s)
-		k8s.release <- struct{}{}
-		first, err := ask(t.Context(), "vault")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Minute)
-		before := time.Now()
-		got, err := ask(t.Context(), "vault")
-		if err != nil || got != first || time.Since(before) > 0 {
-			t.Errorf("after %s: %v", time.Since(before), err)
-		}
-		k8s.release <- struct{}{}
-		synctest.Wait()
-		if got, err := ask(t.Context(), "vault"); err != nil || got == first {
-			t.Errorf("the renewed token is not used: %v", err)
-		}
-	})
-}
-
 // A renewal that shows the ServiceAccount gone drops the old token.
 func TestTokenRequestDropsTheTokenOnAPermanentError(t *testing.T) {
 	for name, failure := range map[string]error{
@@ -204,7 +161,7 @@ func TestTokenRequestWithInvalidBefore(t *testing.T) {
 		key := k8s.create("tenant-a", "app", nil)
 		sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &sa}, sa),
-			auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+			testenv.Cached(t, "tenant-a")}
 		refused := func(since time.Time) (auth.Token, error) {
 			return auth.GetAccessToken(t.Context(), provider, append(opts[:2:2], auth.WithInvalidBefore(since))...)
 		}
@@ -253,7 +210,7 @@ func TestTokenRequestOfAReCreatedServiceAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			mustGet(t, provider, auth.WithSubjectToken(source, living), auth.WithCache(testenv.Cache(t), object("tenant-a")))
+			mustGet(t, provider, auth.WithSubjectToken(source, living), testenv.Cached(t, "tenant-a"))
 		}
 		if n := k8s.requests.Load(); n != want+1 {
 			t.Errorf("%d TokenRequests, want %d", n, want+1)
@@ -296,7 +253,7 @@ func TestTokenRequestChecksTheServiceAccount(t *testing.T) {
 			own := *sa.DeepCopy()
 			own.UID = tc.ofOwn
 			opts := []auth.Option{auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &own}, sa),
-				auth.WithCache(testenv.Cache(t), object("tenant-a"))}
+				testenv.Cached(t, "tenant-a")}
 			first := mustGet(t, provider, opts...)
 			if mustGet(t, provider, opts...) != first {
 				t.Error("the credential was not cached")
@@ -365,82 +322,12 @@ func TestTokenRequestKeepsNoError(t *testing.T) {
 	}
 }
 
-// slow is a client whose requests wait for release, or for the end of their
-// context.
-type slow struct {
-	*cluster
-	release chan struct{}
-}
-
-func (s slow) SubResource(name string) client.SubResourceClient {
-	return slowTokens{s.cluster.SubResource(name), s.release}
-}
-
-type slowTokens struct {
-	client.SubResourceClient
-	release chan struct{}
-}
-
-func (s slowTokens) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	select {
-	case <-s.release:
-		return s.SubResourceClient.Create(ctx, obj, sub, opts...)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Callers share one request. The first one leaves with its context, the request
-// goes on for the others.
-func TestTokenRequestSharesOneFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s := slow{newCluster(), make(chan struct{})}
-		_, ask := tokenRequest(k8s)
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error, 1)
-		go func() {
-			_, err := ask(ctx, "vault")
-			left <- err
-		}()
-		synctest.Wait()
-		var others sync.WaitGroup
-		for range 8 {
-			others.Go(func() {
-				if _, err := ask(t.Context(), "vault"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		leave()
-		if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, auth.ErrUnavailable) {
-			t.Errorf("the first caller got %v", err)
-		}
-		close(k8s.release)
-		others.Wait()
-		if n := k8s.requests.Load(); n != 1 {
-			t.Errorf("%d TokenRequests, want 1", n)
-		}
-	})
-}
-
-// An API server that never answers holds back no later call.
-func TestTokenRequestGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k8s := slow{newCluster(), nil}
-		source := &auth.TokenRequest{Client: k8s, ServiceAccount: &corev1.ServiceAccount{}}
-		if _, _, err := source.Token(t.Context(), []string{"vault"}); !errors.Is(err, auth.ErrUnavailable) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
 // Without WithSubjectToken every exchange has a token of its own.
 func TestMintMakesATokenRequestOfItsOwn(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", nil)
 	for range 2 {
-		mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(object("tenant-a")))
+		mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
 	}
 	if n := k8s.requests.Load(); n != 2 {
 		t.Errorf("%d TokenRequests, want 2", n)

@@ -20,7 +20,7 @@ import (
 func TestSpans(t *testing.T) {
 	k8s, provider, spans := newCluster(), newClouds(), &spantest.Recorder{}
 	key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(testenv.Cache(t), object("tenant-a")),
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Cached(t, "tenant-a"),
 		auth.WithTracerProvider(spans)}
 	attributes := func(operation string) string {
 		return " workloadid.provider=exchange workloadid.operation=" + operation +
@@ -57,7 +57,7 @@ func TestSpans(t *testing.T) {
 		})
 	}
 	t.Run("a hit allocates little", func(t *testing.T) {
-		own := []auth.Option{auth.WithCache(testenv.Cache(t), object("tenant-a")), auth.WithTracerProvider(spans)}
+		own := []auth.Option{testenv.Cached(t, "tenant-a"), auth.WithTracerProvider(spans)}
 		get := func() {
 			if _, err := auth.GetAccessToken(t.Context(), provider, own...); err != nil {
 				t.Error(err)
@@ -97,7 +97,7 @@ func TestSpansOfFailures(t *testing.T) {
 			tc.set(k8s, provider)
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
 				auth.WithServiceAccount(client.ObjectKey(key), k8s),
-				auth.WithTracerProvider(spans), auth.WithOwner(object("tenant-a")))
+				auth.WithTracerProvider(spans), auth.WithOwner(testenv.Object("tenant-a")))
 			if err == nil {
 				t.Fatal("the call succeeded")
 			}

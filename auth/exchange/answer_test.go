@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workloadid/workloadid/auth"
@@ -298,4 +299,25 @@ func TestRetries(t *testing.T) {
 	if !errors.Is(err, auth.ErrThrottled) || auth.RetryAfter(err) != 2*time.Minute || w.Cloud.Calls("oauth", "") != 5 {
 		t.Errorf("%d calls, %s, %v", w.Cloud.Calls("oauth", ""), auth.RetryAfter(err), err)
 	}
+}
+
+// A token lives from the moment that the server issued it, which may be long
+// before its answer arrives.
+func TestLifetimeCountsFromTheRequest(t *testing.T) {
+	w := newEnvironment(t)
+	synctest.Test(t, func(t *testing.T) {
+		const took = 20 * time.Second
+		slow := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(took) // of the bubble
+			return fixedAnswer{http.StatusOK, []byte(`{"access_token":"opaque","token_type":"Bearer","expires_in":3600}`)}.
+				RoundTrip(r)
+		})}
+		token, err := w.get(t, w.provider(), auth.WithHTTPClient(slow))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := token.GetDuration(), time.Hour-took; got != want {
+			t.Errorf("the token lives for %s, want %s", got, want)
+		}
+	})
 }
