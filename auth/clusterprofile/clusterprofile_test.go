@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
@@ -33,27 +32,22 @@ const (
 	subjectOfApp = "system:serviceaccount:tenant-a:app"
 )
 
-type environment struct {
-	cloud  *cloudtest.Cloud
-	issuer *cloudtest.Issuer
-	client *cloudtest.Client
-}
+type environment struct{ *testenv.Environment }
 
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	w := &environment{cloud: testenv.Cloud(t), issuer: testenv.Issuer(t)}
-	w.client = w.issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, roleARN,
-		azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation, azureTenant))
-	url, fetch := w.issuer.URL(), w.issuer.HTTPClient()
-	w.cloud.AWS().AddOIDCProvider("123456789012", url, fetch, aws.DefaultAudience)
-	w.cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: url, Subjects: []string{subjectOfApp}})
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodAddress, CA: w.cloud.CA()})
-	w.cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
-	w.cloud.Azure().AddFederatedCredential(azureTenant, azureClient,
+	w := &environment{testenv.New(t, testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, roleARN,
+		azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation, azureTenant))}
+	url, fetch := w.Issuer.URL(), w.Issuer.HTTPClient()
+	w.Cloud.AWS().AddOIDCProvider("123456789012", url, fetch, aws.DefaultAudience)
+	w.Cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: url, Subjects: []string{subjectOfApp}})
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: prodARN, Endpoint: prodAddress, CA: w.Cloud.CA()})
+	w.Cloud.AWS().SetEKSAccessEntry(prodARN, roleARN, cloudtest.EKSAccessEntry{})
+	w.Cloud.Azure().AddFederatedCredential(azureTenant, azureClient,
 		cloudtest.FederatedCredential{Issuer: url, Subject: subjectOfApp, Audience: azure.DefaultAudience, Fetch: fetch})
-	w.cloud.Azure().SetCluster(aksID,
+	w.Cloud.Azure().SetCluster(aksID,
 		cloudtest.AzureCluster{Tenant: azureTenant, Users: []string{azureClient}, Addresses: []string{aksAddress},
-			CA: w.cloud.CA()})
+			CA: w.Cloud.CA()})
 	return w
 }
 
@@ -62,9 +56,8 @@ var profileOfTenantA = cache.InvolvedObject{Kind: "ClusterProfile", Namespace: "
 // options are those of a controller that acts as the ServiceAccount app of
 // tenant A.
 func (w *environment) options(policy auth.Policy) []auth.Option {
-	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, w.client),
-		auth.WithOwner(profileOfTenantA),
-		auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"), auth.WithPolicy(policy)}
+	return w.Options("tenant-a", "app", auth.WithOwner(profileOfTenantA), auth.WithSTSRegion("eu-central-1"),
+		auth.WithPolicy(policy))
 }
 
 func cluster(server, ca, config string) *clientcmdv1.Cluster {
@@ -87,7 +80,7 @@ func named(name string) string { return `{"clusterName":"` + name + `"}` }
 // the address, or the policy allows the cluster.
 func TestGetConfig(t *testing.T) {
 	w := newEnvironment(t)
-	ca, foreignCA := string(w.cloud.CA()), string(testenv.Cloud(t).CA())
+	ca, foreignCA := string(w.Cloud.CA()), string(testenv.Cloud(t).CA())
 	const evil = "https://evil.example"
 	insecure, file, serverName := cluster(spoke, "", ""), cluster(spoke, "", ""), cluster(spoke, "", "")
 	insecure.InsecureSkipTLSVerify, file.CertificateAuthority, serverName.TLSServerName = true, "/etc/passwd",
@@ -184,13 +177,13 @@ func TestOwnIdentity(t *testing.T) {
 	for name, c := range map[string]*clientcmdv1.Cluster{"by its ARN": cluster(prodAddress, "", named(prodARN)),
 		"by its name": cluster(prodAddress, "", named("prod"))} {
 		_, err := clusterprofile.GetConfig(t.Context(), &aws.Provider{}, c, auth.WithOwner(profileOfTenantA),
-			auth.WithHTTPClient(w.cloud.Client()), auth.WithSTSRegion("eu-central-1"))
+			auth.WithHTTPClient(w.Cloud.Client()), auth.WithSTSRegion("eu-central-1"))
 		t.Run(name, func(t *testing.T) { testenv.CheckError(t, err, auth.ErrDenied, "own identity") })
 	}
-	_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, cluster(spoke, string(w.cloud.CA()), ""),
+	_, err := clusterprofile.GetConfig(t.Context(), &token.Provider{}, cluster(spoke, string(w.Cloud.CA()), ""),
 		auth.WithOwner(profileOfTenantA))
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity")
-	if n := len(w.cloud.Log()); n != 0 {
+	if n := len(w.Cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -199,7 +192,7 @@ func TestOwnIdentity(t *testing.T) {
 // allow it.
 func TestProxy(t *testing.T) {
 	w := newEnvironment(t)
-	c := cluster(spoke, string(w.cloud.CA()), "")
+	c := cluster(spoke, string(w.Cloud.CA()), "")
 	c.ProxyURL = "http://user:hunter2@proxy.example:3128"
 	for name, policy := range map[string]auth.Policy{"no policy": {},
 		"another proxy": {AllowProxy: func(_ cache.InvolvedObject, proxy url.URL) bool { return proxy.Host == "other:1" }}} {
@@ -234,7 +227,7 @@ func TestPolicyIsAskedForEachRequest(t *testing.T) {
 	w := newEnvironment(t)
 	allowed := true
 	policy := auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}
-	config, err := clusterprofile.GetConfig(t.Context(), &azure.Provider{}, cluster(aksAddress, string(w.cloud.CA()), ""),
+	config, err := clusterprofile.GetConfig(t.Context(), &azure.Provider{}, cluster(aksAddress, string(w.Cloud.CA()), ""),
 		w.options(policy)...)
 	if err != nil {
 		t.Fatal(err)
