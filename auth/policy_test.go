@@ -102,6 +102,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 			auth.ErrDenied, []string{`"tenant-b"`}},
 		"audience that the controller does not list": {with(auth.WithAudiences("vault")), auth.ErrDenied,
 			[]string{`"vault"`, "Policy.Audiences"}},
+		"audience beside those that the controller lists": {with(auth.WithAudiences("vault"),
+			auth.WithPolicy(auth.Policy{Audiences: []string{"bank"}})), auth.ErrDenied, []string{`"vault"`}},
 		"empty audience":  {with(auth.WithAudiences("")), auth.ErrMisconfigured, []string{"audience is empty"}},
 		"empty scope":     {with(auth.WithScopes("")), auth.ErrMisconfigured, []string{"scope is empty"}},
 		"lifetime of 1 m": {with(auth.WithTokenLifetime(time.Minute)), auth.ErrMisconfigured, []string{"1m0s", "10m"}},

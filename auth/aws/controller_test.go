@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
@@ -38,27 +35,11 @@ func clearEnvironment(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 // setWebIdentity makes the controller ServiceAccount app of tenant A.
 func (w *environment) setWebIdentity(t *testing.T) {
 	t.Helper()
-	jwt,
-		err := w.Issuer.Sign(
-		w.Issuer.Claims(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}},
-			[]string{aws.DefaultAudience}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Setenv("AWS_ROLE_ARN", role("tenant-a"))
-	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", writeFile(t, jwt))
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", w.TokenFile(t, "tenant-a", "app", aws.DefaultAudience))
 }
 
 // In a pod with IAM roles for service accounts the controller is its own
@@ -171,7 +152,7 @@ func TestControllerWithCredentialProcess(t *testing.T) {
 	} {
 		clearEnvironment(t)
 		ran := filepath.Join(t.TempDir(), "ran")
-		t.Setenv("AWS_CONFIG_FILE", writeFile(t, strings.ReplaceAll(text, "%", ran)))
+		t.Setenv("AWS_CONFIG_FILE", testenv.WriteFile(t, strings.ReplaceAll(text, "%", ran)))
 		p := &aws.Provider{}
 		refused := func() {
 			t.Helper()
@@ -201,12 +182,12 @@ func TestControllerErrorsQuoteNothing(t *testing.T) {
 	}))
 	defer agent.Close()
 	for name, tc := range map[string]struct{ variable, value, want string }{
-		"process": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret),
+		"process": {"AWS_CONFIG_FILE", testenv.WriteFile(t, "[default]\ncredential_process = echo "+secret),
 			"credential_process failed"},
-		"process fails": {"AWS_CONFIG_FILE", writeFile(t, "[default]\ncredential_process = echo "+secret+"; false"),
+		"process fails": {"AWS_CONFIG_FILE", testenv.WriteFile(t, "[default]\ncredential_process = echo "+secret+"; false"),
 			"credential_process failed"},
-		"bad number": {"AWS_CONFIG_FILE", writeFile(t, "[default]\nmax_attempts = "+secret), "cannot be used"},
-		"half of keys": {"AWS_SHARED_CREDENTIALS_FILE", writeFile(t, "[default]\naws_secret_access_key = "+secret),
+		"bad number": {"AWS_CONFIG_FILE", testenv.WriteFile(t, "[default]\nmax_attempts = "+secret), "cannot be used"},
+		"half of keys": {"AWS_SHARED_CREDENTIALS_FILE", testenv.WriteFile(t, "[default]\naws_secret_access_key = "+secret),
 			"cannot be used"},
 		"no profile": {"AWS_PROFILE", "absent", `no profile "absent"`},
 		"agent":      {"AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL, "not one of AWS"},
@@ -255,7 +236,7 @@ func TestControllerAnswersAreBounded(t *testing.T) {
 func TestControllerWithClient(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
-	t.Setenv("AWS_CA_BUNDLE", writeFile(t, string(newEnvironment(t).Cloud.CA())))
+	t.Setenv("AWS_CA_BUNDLE", testenv.WriteFile(t, string(newEnvironment(t).Cloud.CA())))
 	w.setWebIdentity(t)
 	if _, err := auth.GetAccessToken(t.Context(), &aws.Provider{}, auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(w.Cloud.Client())); err != nil {

@@ -17,12 +17,7 @@ func TestHitsAllocateNothing(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.Cloud.Azure().SetRegistry("example.azurecr.io", cloudtest.AzureRegistry{Tenant: tenantID, Pull: []string{clientA}})
-	jwt,
-		err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"),
-		[]string{azure.DefaultAudience}, 1<<41))
-	if err != nil {
-		t.Fatal(err)
-	}
+	jwt := w.Token(t, "tenant-a", "app", azure.DefaultAudience)
 	p, ctx := &azure.Provider{}, context.Background()
 	opts := []auth.Option{auth.WithSubjectToken(auth.NewStaticTokenSource(jwt),
 		*identity("tenant-a", "app", tenantID, clientA)),

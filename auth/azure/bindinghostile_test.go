@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
@@ -155,11 +154,7 @@ func TestIdentityBindingsCheckTheServerName(t *testing.T) {
 // an error.
 func TestIdentityBindingsWithAHostileProxy(t *testing.T) {
 	w := newBoundEnvironment(t)
-	sa := testenv.ServiceAccount("tenant-b", "app")
-	stranger, err := w.Issuer.Sign(w.Issuer.Claims(sa, []string{azure.IdentityBindingAudience}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := w.Token(t, "tenant-b", "app", azure.IdentityBindingAudience)
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s was asked", r.Host)
 	}))

@@ -135,10 +135,10 @@ func TestPrecedenceOfAuthorities(t *testing.T) {
 func TestEnvironmentFile(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	file := writeFile(t,
-		[]byte(`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://`+ownAuthority+
+	file := testenv.WriteFile(t,
+		`{"name":"AzureStackCloud","activeDirectoryEndpoint":"https://`+ownAuthority+
 			`/","resourceManagerEndpoint":"https://`+ownManager+
-			`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
+			`/","tokenAudience":"https://`+ownManager+`","containerRegistryDNSSuffix":"`+ownRegistry+`"}`)
 	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", file)
 	p := &azure.Provider{}
 	token, err := get(t, p, w.Options("tenant-a", "own")...)
@@ -163,14 +163,14 @@ func TestEnvironmentFile(t *testing.T) {
 		"suffix":  `{"activeDirectoryEndpoint":"https://x.example","containerRegistryDNSSuffix":"com"}`,
 		"manager": `{"activeDirectoryEndpoint":"https://x.example","resourceManagerEndpoint":"https://u@y.example"}`,
 	} {
-		t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(text)))
+		t.Setenv("AZURE_ENVIRONMENT_FILEPATH", testenv.WriteFile(t, text))
 		_, err := get(t, &azure.Provider{}, w.Options("tenant-a", "own")...)
 		if testenv.CheckError(t, err, auth.ErrMisconfigured, "AZURE_ENVIRONMENT_FILEPATH"); t.Failed() {
 			t.Fatal(name)
 		}
 	}
 	t.Setenv("AZURE_AUTHORITY_HOST", "https://"+ownAuthority)
-	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"resourceManagerEndpoint":"https://`+ownManager+`"}`)))
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", testenv.WriteFile(t, `{"resourceManagerEndpoint":"https://`+ownManager+`"}`))
 	if _, err := get(t, &azure.Provider{}, w.Options("tenant-a", "own")...); err != nil {
 		t.Errorf("the authority of the environment: %v", err)
 	}
@@ -189,7 +189,7 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 			w := newClouds(t)
 			content := `{` + authority + `"resourceManagerEndpoint":"https://` + ownManager + `","tokenAudience":"https://` +
 				ownManager + `","containerRegistryDNSSuffix":"` + ownRegistry + `"}`
-			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(content)))
+			t.Setenv("AZURE_ENVIRONMENT_FILEPATH", testenv.WriteFile(t, content))
 			p := &azure.Provider{}
 			if url, err := p.TokenServiceURL(&provider.Options{}); err != nil || url != "https://login.microsoftonline.com" {
 				t.Errorf("the authority is %q, %v", url, err)
@@ -216,7 +216,7 @@ func TestEnvironmentFileWithPublicAuthority(t *testing.T) {
 func TestEnvironmentFileKeepsMicrosoftsResourceManager(t *testing.T) {
 	clearEnvironment(t)
 	w := newClouds(t)
-	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", writeFile(t, []byte(`{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`)))
+	t.Setenv("AZURE_ENVIRONMENT_FILEPATH", testenv.WriteFile(t, `{"containerRegistryDNSSuffix":"`+ownRegistry+`"}`))
 	token, err := get(t, &azure.Provider{}, w.Options("tenant-a", "public")...)
 	if err != nil || w.whose(token).Audience != "https://management.azure.com" {
 		t.Errorf("got %v, %v", token, err)
@@ -321,7 +321,7 @@ func TestEachCloudHasAnAudienceOfItsOwn(t *testing.T) {
 	clearEnvironment(t)
 	const own, public, entra = "https://" + ownAuthority, "https://login.microsoftonline.com", azure.DefaultAudience
 	private, listed := []azure.Cloud{privateCloud()}, []azure.Cloud{{AuthorityHost: public}}
-	file := writeFile(t, []byte(`{"activeDirectoryEndpoint":"`+own+`"}`))
+	file := testenv.WriteFile(t, `{"activeDirectoryEndpoint":"`+own+`"}`)
 	for name, tc := range map[string]struct {
 		clouds          []azure.Cloud
 		ours, audience  string // AuthorityHost and Audience of the provider

@@ -30,20 +30,7 @@ func (w *environment) tokenFile(t *testing.T) string { return w.mountToken(t, az
 
 func (w *environment) mountToken(t *testing.T, audience string) string {
 	t.Helper()
-	jwt, err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{audience}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writeFile(t, []byte(jwt))
-}
-
-func writeFile(t *testing.T, content []byte) (name string) {
-	t.Helper()
-	name = filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return w.TokenFile(t, "tenant-a", "app", audience)
 }
 
 // configure sets the tenant and the client ID of the controller, and an
@@ -151,7 +138,7 @@ func TestControllerWithCertificate(t *testing.T) {
 	}
 	content := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	file := writeFile(t, content)
+	file := testenv.WriteFile(t, string(content))
 	configure(t, tenantID, clientB, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 	_, err = w.controller(t, &azure.Provider{})
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
@@ -25,17 +23,9 @@ func secretOf(s string) exchange.SecretFunc {
 }
 
 // writeToken mounts a token of the controller's own ServiceAccount.
-func (w *environment) writeToken(t *testing.T, audiences ...string) (file string) {
+func (w *environment) writeToken(t *testing.T, audience string) (file string) {
 	t.Helper()
-	jwt, err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("controller", "app"), audiences, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(jwt), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return w.TokenFile(t, "controller", "app", audience)
 }
 
 func TestClientAuthentication(t *testing.T) {

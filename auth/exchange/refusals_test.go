@@ -157,13 +157,9 @@ func TestAnthropicsTokensAreSentOnce(t *testing.T) {
 			}
 		})
 	}
-	jwt, err := f.Issuer.Sign(f.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{f.audience}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
 	sa := testenv.ServiceAccount("tenant-a", "app")
 	sa.Annotations = f.annotations
-	inHand := auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), *sa)
+	inHand := auth.WithSubjectToken(auth.NewStaticTokenSource(f.Token(t, "tenant-a", "app", f.audience)), *sa)
 	get := func() error {
 		_, err := auth.GetAccessToken(t.Context(), f.provider, inHand, auth.WithHTTPClient(f.Cloud.Client()))
 		return err

@@ -85,26 +85,12 @@ func TestControllerWithoutAnIdentity(t *testing.T) {
 	}
 }
 
-func writeFile(t *testing.T, content string) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
 func (w *environment) externalAccount(t *testing.T) string {
 	t.Helper()
-	jwt,
-		err := w.Issuer.Sign(w.Issuer.Claims(testenv.ServiceAccount("system", "controller"),
-		[]string{"https://iam.googleapis.com/" + poolProvider}, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := w.TokenFile(t, "system", "controller", "https://iam.googleapis.com/"+poolProvider)
 	return `{"type":"external_account","audience":"//iam.googleapis.com/` + poolProvider +
 		`","subject_token_type":"urn:ietf:params:oauth:token-type:jwt",` +
-		`"token_url":"https://sts.googleapis.com/v1/token","credential_source":{"file":"` + writeFile(t, jwt) + `"}}`
+		`"token_url":"https://sts.googleapis.com/v1/token","credential_source":{"file":"` + token + `"}}`
 }
 
 // The file that the environment names wins over the metadata server, as in
@@ -113,7 +99,7 @@ func TestControllerFromFile(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	w.inGKE()
-	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", testenv.WriteFile(t, w.externalAccount(t)))
 	for want := 1; want <= 2; want++ {
 		token, err := w.controller(t)
 		if err != nil {
@@ -152,7 +138,7 @@ func TestControllerFromKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, string(content)))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", testenv.WriteFile(t, string(content)))
 	reply := func(*http.Request) (*http.Response, error) {
 		return answer(http.StatusOK, `{"access_token":"key-token","expires_in":3600}`), nil
 	}
@@ -211,7 +197,7 @@ func TestControllerFilesThatAreMalformed(t *testing.T) {
 		"very large":  {strings.Repeat(" ", 2<<20), "larger than"},
 		"bad sources": {`{"type":"external_account","audience":"a","credential_source":{}}`, "kind"},
 	} {
-		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, tc.content))
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", testenv.WriteFile(t, tc.content))
 		_, err := w.controller(t)
 		testenv.CheckError(t, err, auth.ErrMisconfigured, tc.want, "GOOGLE_APPLICATION_CREDENTIALS")
 		if strings.Contains(err.Error(), "do-not-print") {

@@ -25,7 +25,7 @@ func TestCredentialSourceIsDialledDirectly(t *testing.T) {
 	})
 	account := strings.Replace(newEnvironment(t).externalAccount(t), `"credential_source":{"file":`,
 		`"credential_source":{"url":"`+agent+`","was":`, 1)
-	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, account))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", testenv.WriteFile(t, account))
 	_, err := auth.GetAccessToken(t.Context(), &gcp.Provider{}, auth.WithProxyURL(*proxy))
 	testenv.CheckError(t, err, auth.ErrUnavailable)
 	if served == 0 || len(asked()) == 0 || slices.ContainsFunc(asked(), func(s string) bool {
@@ -44,7 +44,7 @@ func TestErrorsOfAProxy(t *testing.T) {
 		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, w.Options("tenant-a", "app", auth.WithHTTPClient(nil), proxy)...)
 		return err
 	})
-	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", writeFile(t, w.externalAccount(t)))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", testenv.WriteFile(t, w.externalAccount(t)))
 	testenv.CheckProxyErrors(t, func(ctx context.Context, proxy auth.Option) error {
 		_, err := auth.GetAccessToken(ctx, &gcp.Provider{}, proxy)
 		return err

@@ -1,7 +1,10 @@
 package testenv
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,6 +43,37 @@ func Cached(t testing.TB, namespace string) auth.Option {
 
 // Subject is what the token of a ServiceAccount is for.
 func Subject(namespace, name string) string { return "system:serviceaccount:" + namespace + ":" + name }
+
+// Token returns a token for a ServiceAccount that is valid for an hour, after
+// change has edited its claims.
+func (e *Environment) Token(t testing.TB, namespace, name, audience string, change ...func(claims map[string]any)) string {
+	t.Helper()
+	claims := e.Issuer.Claims(ServiceAccount(namespace, name), []string{audience}, time.Hour)
+	for _, edit := range change {
+		edit(claims)
+	}
+	token, err := e.Issuer.Sign(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TokenFile writes such a token, as a kubelet mounts it into a pod.
+func (e *Environment) TokenFile(t testing.TB, namespace, name, audience string) string {
+	t.Helper()
+	return WriteFile(t, e.Token(t, namespace, name, audience))
+}
+
+// WriteFile writes a file of the test's own and returns its name.
+func WriteFile(t testing.TB, content string) (name string) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
 
 // Options returns the options of a call for a ServiceAccount, on behalf of an
 // object of its namespace.
