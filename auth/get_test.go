@@ -412,6 +412,9 @@ func TestTokenInHand(t *testing.T) {
 	}
 	_, err = get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-b:app", "u1")))
 	testenv.CheckError(t, err, auth.ErrDenied, "tenant-b")
+	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithOwner(testenv.Object("tenant-b")),
+		auth.WithSubjectToken(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1")), subject))
+	testenv.CheckError(t, err, auth.ErrDenied, `lies in namespace "tenant-a"`)
 
 	path := filepath.Join(t.TempDir(), "token")
 	_, err = get(auth.NewFileTokenSource(path))

@@ -275,6 +275,16 @@ func forbidReading(k8s *cluster, key client.ObjectKey) {
 	k8s.readErr = apierrors.NewForbidden(serviceAccounts, key.Name, errors.New("no rule"))
 }
 
+// The API server compares the UID, so that a ServiceAccount that was re-created
+// meanwhile gets no token.
+func TestTokenRequestNamesTheUID(t *testing.T) {
+	k8s := newCluster()
+	source, _ := tokenRequest(k8s)
+	source.ServiceAccount.UID = "uid-0"
+	_, _, err := source.Token(t.Context(), []string{"vault"})
+	testenv.CheckError(t, err, auth.ErrUnavailable, "HTTP 409", "the UID does not match")
+}
+
 func TestTokenRequestWithoutItsFields(t *testing.T) {
 	k8s := newCluster()
 	sa := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ecr"
 	"github.com/aws/aws-sdk-go-v2/service/ecrpublic"
-	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	ststypes "github.com/aws/aws-sdk-go-v2/service/sts/types"
 
@@ -22,7 +21,7 @@ import (
 // session returns credentials of the environment's role.
 func (w environment) session(t *testing.T) credentials.StaticCredentialsProvider {
 	t.Helper()
-	out, err := w.exchange(t.Context(), w.token(t, nil))
+	out, err := w.exchange(t.Context(), w.token(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +30,7 @@ func (w environment) session(t *testing.T) credentials.StaticCredentialsProvider
 }
 
 func (w environment) ecr(region string, creds aws.CredentialsProvider) *ecr.Client {
-	return ecr.New(ecr.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
+	return ecr.New(ecr.Options{Region: region, HTTPClient: w.Cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
 }
 
 func TestECR(t *testing.T) {
@@ -50,7 +49,7 @@ func TestECR(t *testing.T) {
 		t.Errorf("user %q, %v, expires %v, %v", user, aws.ToString(data.ProxyEndpoint), data.ExpiresAt, err)
 	}
 	login := func(host, user, password string) (int, string, http.Header) {
-		return send(t, w.cloud, http.MethodGet, "https://"+host+"/v2/", "", "Authorization", basicAuth(user, password))
+		return send(t, w.Cloud, http.MethodGet, "https://"+host+"/v2/", "", "Authorization", basicAuth(user, password))
 	}
 	for _, tc := range []struct {
 		host, user, password string
@@ -73,7 +72,7 @@ func TestECR(t *testing.T) {
 			t.Errorf("the challenge is %s", challenge)
 		}
 	}
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(13 * time.Hour) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(13 * time.Hour) })
 	if status, body, _ := login(host, user, password); status != 403 ||
 		!strings.Contains(body, "Your authorization token has expired") {
 		t.Errorf("after 13 hours: %d %q", status, body)
@@ -103,7 +102,7 @@ func TestSignaturesThatAreRefused(t *testing.T) {
 		"old": {static(good.AccessKeyID, good.SecretAccessKey, good.SessionToken), 20 * time.Minute,
 			"InvalidSignatureException", "Signature expired"},
 	} {
-		w.cloud.SetClock(func() time.Time { return time.Now().Add(tc.clock) })
+		w.Cloud.SetClock(func() time.Time { return time.Now().Add(tc.clock) })
 		_, err := w.ecr("eu-west-2", tc.creds).GetAuthorizationToken(t.Context(), nil)
 		t.Run(name, func(t *testing.T) { wantCode(t, err, 400, tc.code, tc.message) })
 	}
@@ -127,7 +126,7 @@ func TestSignatureScope(t *testing.T) {
 		"Credential should be scoped to a valid region, not 'us-east-1'.")
 	endpoint := "https://api.ecr.eu-west-2.amazonaws.com"
 	_,
-		err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.cloud.Client(), Credentials: creds,
+		err := ecrpublic.New(ecrpublic.Options{Region: "eu-west-2", HTTPClient: w.Cloud.Client(), Credentials: creds,
 		RetryMaxAttempts: 1, BaseEndpoint: &endpoint}).
 		GetAuthorizationToken(t.Context(), nil)
 	wantCode(t, err, 400, "UnknownOperationException", "")
@@ -135,38 +134,6 @@ func TestSignatureScope(t *testing.T) {
 		o.BaseEndpoint = aws.String("https://sts.us-east-1.amazonaws.com")
 	}).GetCallerIdentity(t.Context(), nil)
 	wantCode(t, err, 403, "SignatureDoesNotMatch", "not 'eu-central-1'")
-}
-
-func TestEKS(t *testing.T) {
-	w := newEnvironment(t)
-	const arn = "arn:aws:eks:eu-central-1:" + account + ":cluster/prod"
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: arn, Endpoint: "https://prod.example", CA: []byte("pem")})
-	client := func(region string, creds aws.CredentialsProvider) *eks.Client {
-		return eks.New(eks.Options{Region: region, HTTPClient: w.cloud.Client(), Credentials: creds, RetryMaxAttempts: 1})
-	}
-	creds := w.session(t)
-	out, err := client("eu-central-1", creds).DescribeCluster(t.Context(),
-		&eks.DescribeClusterInput{Name: aws.String("prod")})
-	if err != nil || aws.ToString(out.Cluster.Endpoint) != "https://prod.example" ||
-		aws.ToString(out.Cluster.CertificateAuthority.Data) != "cGVt" ||
-		aws.ToString(out.Cluster.Arn) != arn || out.Cluster.Status != "ACTIVE" {
-		t.Errorf("got %+v, %v", out, err)
-	}
-	_, err = client("eu-west-1", creds).DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("prod")})
-	wantCode(t, err, 404, "ResourceNotFoundException", "No cluster found for name: prod.")
-	_, err = client("eu-central-1",
-		credentials.NewStaticCredentialsProvider("AKIANOBODY", "x", "")).DescribeCluster(t.Context(),
-		&eks.DescribeClusterInput{Name: aws.String("prod")})
-	wantCode(t, err, 403, "UnrecognizedClientException", "")
-	w.cloud.AWS().Deny(roleARN, "eks:DescribeCluster")
-	_, err = client("eu-central-1", creds).DescribeCluster(t.Context(),
-		&eks.DescribeClusterInput{Name: aws.String("prod")})
-	wantCode(t, err, 403, "AccessDeniedException", "eks:DescribeCluster on resource: "+arn)
-	w.cloud.AWS().Allow(roleARN, "eks:DescribeCluster")
-	if _, err = client("eu-central-1", creds).DescribeCluster(t.Context(),
-		&eks.DescribeClusterInput{Name: aws.String("prod")}); err != nil {
-		t.Error(err)
-	}
 }
 
 // The bearer token is that of aws-iam-authenticator: the SDK's presigned
@@ -188,8 +155,8 @@ func TestEKSTokens(t *testing.T) {
 	same := func(*sts.Options) {}
 	good := presign(same, "prod")
 	token := func(url string) string { return "k8s-aws-v1." + base64.RawURLEncoding.EncodeToString([]byte(url)) }
-	w.cloud.AWS().SetEKSAccessEntry(arn, roleARN, cloudtest.EKSAccessEntry{})
-	if _, id, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
+	w.Cloud.AWS().SetEKSAccessEntry(arn, roleARN, cloudtest.EKSAccessEntry{})
+	if _, id, err := w.Cloud.AWS().VerifyEKSToken(arn, token(good)); err != nil || id.RoleARN != roleARN {
 		t.Errorf("got %+v, %v", id, err)
 	}
 	replace := func(old, by string) string { return token(strings.Replace(good, old, by, 1)) }
@@ -209,12 +176,12 @@ func TestEKSTokens(t *testing.T) {
 		"for long":          {replace("X-Amz-Expires=900", "X-Amz-Expires=901"), "X-Amz-Expires"},
 		"too large":         {token(good + strings.Repeat("x", 4096)), "too large"},
 	} {
-		if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := w.Cloud.AWS().VerifyEKSToken(arn, tc.token); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
 		}
 	}
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
-	if _, _, err := w.cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil ||
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(16 * time.Minute) })
+	if _, _, err := w.Cloud.AWS().VerifyEKSToken(arn, token(good)); err == nil ||
 		!strings.Contains(err.Error(), "expired") {
 		t.Errorf("after 16 minutes: %v", err)
 	}
@@ -223,7 +190,7 @@ func TestEKSTokens(t *testing.T) {
 func TestAssumeRoleParameters(t *testing.T) {
 	w := newEnvironment(t)
 	const target = "arn:aws:iam::123456789012:role/target"
-	w.cloud.AWS().SetRole(target,
+	w.Cloud.AWS().SetRole(target,
 		cloudtest.Trust{Principals: []string{roleARN, target}, ExternalID: "ext-1", TagSession: true,
 			SetSourceIdentity: true})
 	creds := w.session(t)
@@ -295,7 +262,7 @@ func TestAssumeRoleParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := w.cloud.AWS().Identity(*out.Credentials.AccessKeyId); id.SourceIdentity != "who" || len(id.Tags) != 1 ||
+	if id, _ := w.Cloud.AWS().Identity(*out.Credentials.AccessKeyId); id.SourceIdentity != "who" || len(id.Tags) != 1 ||
 		id.Tags["team"] != "a" {
 		t.Errorf("the second session is %+v", id)
 	}

@@ -29,7 +29,7 @@ func TestAccessEntries(t *testing.T) {
 	if err := create("hub", hubRole, "", "open-cluster-management:one"); err != nil {
 		t.Fatal(err)
 	}
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: strings.Replace(hubCluster, "/hub", "/old", 1),
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: strings.Replace(hubCluster, "/hub", "/old", 1),
 		AuthenticationMode: "CONFIG_MAP"})
 	describe := func() (*eks.DescribeAccessEntryOutput, error) {
 		return client.DescribeAccessEntry(t.Context(),
@@ -75,7 +75,7 @@ func TestAccessEntries(t *testing.T) {
 	if err := update(eks.UpdateAccessEntryInput{Username: aws.String("one:{{SessionName}}")}); err != nil {
 		t.Error(err)
 	}
-	if e := w.cloud.AWS().EKSAccessEntries(hubCluster)[hubRole]; len(e.Groups) != 1 ||
+	if e := w.Cloud.AWS().EKSAccessEntries(hubCluster)[hubRole]; len(e.Groups) != 1 ||
 		e.Username != "one:{{SessionName}}" {
 		t.Errorf("after an update of the name: %+v", e)
 	}
@@ -135,7 +135,7 @@ func TestUsersByAccessEntry(t *testing.T) {
 	}
 	notMapped := func(name, bearer string) {
 		t.Helper()
-		if user, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil ||
+		if user, _, err := w.Cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil ||
 			err.Error() != "identity is not mapped" || user.UID != "" {
 			t.Errorf("%s: %+v, %v", name, user, err)
 		}
@@ -143,7 +143,7 @@ func TestUsersByAccessEntry(t *testing.T) {
 	creds := session()
 	notMapped("no entry", w.bearer(t, creds))
 	enter()
-	user, id, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
+	user, id, err := w.Cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds))
 	if err != nil || user.Username != hubAccount+":a-b" ||
 		!slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
 		id.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
@@ -155,10 +155,10 @@ func TestUsersByAccessEntry(t *testing.T) {
 	notMapped("a role that was made anew", w.bearer(t, creds))
 	w.deleteEntry(t)
 	enter()
-	if _, _, err := w.cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
+	if _, _, err := w.Cloud.AWS().VerifyEKSToken(hubCluster, w.bearer(t, creds)); err != nil {
 		t.Errorf("an entry for the new role: %v", err)
 	}
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster, AuthenticationMode: "CONFIG_MAP"})
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster, AuthenticationMode: "CONFIG_MAP"})
 	notMapped("a cluster without access entries", w.bearer(t, creds))
 }
 
@@ -174,7 +174,7 @@ func (w hubEnvironment) deleteEntry(t *testing.T) {
 func TestUsersByAuthMap(t *testing.T) {
 	w := newHubEnvironment(t)
 	const path = "arn:aws:iam::" + hubAccount + ":role/team/ocm-hub-1"
-	w.cloud.AWS().SetRole(path, cloudtest.Trust{Principals: []string{hubAccount}})
+	w.Cloud.AWS().SetRole(path, cloudtest.Trust{Principals: []string{hubAccount}})
 	creds, err := w.assume(t, w.hubAdmin, path, "s1")
 	if err != nil {
 		t.Fatal(err)
@@ -201,15 +201,15 @@ func TestUsersByAuthMap(t *testing.T) {
 			if tc.mode == "none" {
 				cluster = "arn:aws:eks:eu-west-1:" + hubAccount + ":cluster/hub"
 			} else {
-				w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster, AuthenticationMode: tc.mode})
+				w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster, AuthenticationMode: tc.mode})
 			}
-			w.cloud.AWS().SetEKSAuthMap(cluster, func() (string, error) {
+			w.Cloud.AWS().SetEKSAuthMap(cluster, func() (string, error) {
 				if tc.fail {
 					return tc.text, context.DeadlineExceeded
 				}
 				return tc.text, nil
 			})
-			user, _, err := w.cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
+			user, _, err := w.Cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
 			if (err == nil) != tc.ok ||
 				tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
 				t.Errorf("%+v, %v", user, err)

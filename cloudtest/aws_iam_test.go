@@ -39,22 +39,22 @@ func newHubEnvironment(t *testing.T) hubEnvironment {
 	t.Helper()
 	w := hubEnvironment{environment: newEnvironment(t)}
 	w.admin, w.hubAdmin = w.user(account), w.user(hubAccount)
-	w.cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster})
+	w.Cloud.AWS().SetEKSCluster(cloudtest.EKSCluster{ARN: hubCluster})
 	return w
 }
 
 func (w hubEnvironment) user(account string) aws.CredentialsProvider {
-	id, secret := w.cloud.AWS().AddUser(account, "admin")
+	id, secret := w.Cloud.AWS().AddUser(account, "admin")
 	return credentials.NewStaticCredentialsProvider(id, secret, "")
 }
 
 func (w hubEnvironment) iam(creds aws.CredentialsProvider) *iam.Client {
-	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+	return iam.New(iam.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), Credentials: creds,
 		RetryMaxAttempts: 1})
 }
 
 func (w hubEnvironment) eks(creds aws.CredentialsProvider) *eks.Client {
-	return eks.New(eks.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+	return eks.New(eks.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), Credentials: creds,
 		RetryMaxAttempts: 1})
 }
 
@@ -132,7 +132,7 @@ func (w hubEnvironment) agent(t *testing.T, tags ...iamtypes.Tag) aws.Credential
 
 func (w hubEnvironment) agentSession(t *testing.T) aws.CredentialsProvider {
 	t.Helper()
-	out, err := w.exchange(t.Context(), w.token(t, nil), func(in *sts.AssumeRoleWithWebIdentityInput) {
+	out, err := w.exchange(t.Context(), w.token(t), func(in *sts.AssumeRoleWithWebIdentityInput) {
 		in.RoleArn = aws.String(agentRole)
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func TestRoleLifecycle(t *testing.T) {
 	}
 	_, err = client.DeleteRole(t.Context(), &iam.DeleteRoleInput{RoleName: name})
 	wantCode(t, err, 409, "DeleteConflict", "must delete policies first")
-	if roles := w.cloud.AWS().Roles(); !slices.Contains(roles, *created.Role.Arn) {
+	if roles := w.Cloud.AWS().Roles(); !slices.Contains(roles, *created.Role.Arn) {
 		t.Errorf("roles %v", roles)
 	}
 	w.deleteRole(t, w.hubAdmin, *name, "Allow")
@@ -214,7 +214,7 @@ func TestRoleLifecycle(t *testing.T) {
 	if *again.RoleId == *created.Role.RoleId || len(again.Tags) > 0 {
 		t.Errorf("created again: %+v", again)
 	}
-	if n := w.cloud.Calls("iam", "CreateRole"); n != 2 {
+	if n := w.Cloud.Calls("iam", "CreateRole"); n != 2 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -288,7 +288,7 @@ func TestRolesThatAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	wantCode(t, tag(50, 51), 409, "LimitExceeded", "number of tags")
-	defer w.cloud.AddFault(cloudtest.Fault{Service: "iam", Status: 400, Code: "Throttling", Message: "Rate exceeded"})()
+	defer w.Cloud.AddFault(cloudtest.Fault{Service: "iam", Status: 400, Code: "Throttling", Message: "Rate exceeded"})()
 	wantCode(t, create(func(*iam.CreateRoleInput) {}), 400, "Throttling", "Rate exceeded")
 }
 
@@ -339,7 +339,7 @@ func TestPoliciesThatAreMalformed(t *testing.T) {
 			}
 		})
 	}
-	if roles := w.cloud.AWS().Roles(); len(roles) != 2 {
+	if roles := w.Cloud.AWS().Roles(); len(roles) != 2 {
 		t.Errorf("roles %v", roles)
 	}
 }
@@ -402,7 +402,7 @@ func TestAssumeRoleByPolicies(t *testing.T) {
 func TestSessionTagsBeforeRoleTags(t *testing.T) {
 	w := newHubEnvironment(t)
 	const tagger = "arn:aws:iam::" + account + ":role/tagger"
-	w.cloud.AWS().SetRole(tagger, cloudtest.Trust{Principals: []string{account}, TagSession: true})
+	w.Cloud.AWS().SetRole(tagger, cloudtest.Trust{Principals: []string{account}, TagSession: true})
 	if _, err := w.iam(w.admin).TagRole(t.Context(),
 		&iam.TagRoleInput{RoleName: aws.String("tagger"), Tags: tags("cluster", "two")}); err != nil {
 		t.Fatal(err)
@@ -523,7 +523,7 @@ func TestConsistencyDelay(t *testing.T) {
 			&eks.CreateAccessEntryInput{ClusterName: aws.String("hub"), PrincipalArn: aws.String(hubRole)})
 		return err
 	}
-	w.cloud.AWS().SetConsistencyDelay(0, 3)
+	w.Cloud.AWS().SetConsistencyDelay(0, 3)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	wantCode(t, entry(), 400, "InvalidParameterException", "invalid principal")
 	_, err := w.assume(t, w.admin, hubRole, "s1")
@@ -538,10 +538,10 @@ func TestConsistencyDelay(t *testing.T) {
 	w.deleteEntry(t)
 	w.deleteRole(t, w.hubAdmin, "ocm-hub-1")
 
-	w.cloud.AWS().SetConsistencyDelay(10*time.Second, 0)
+	w.Cloud.AWS().SetConsistencyDelay(10*time.Second, 0)
 	w.createRole(t, w.hubAdmin, "ocm-hub-1", anyone)
 	wantCode(t, entry(), 400, "InvalidParameterException", "invalid principal")
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(11 * time.Second) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(11 * time.Second) })
 	if err := entry(); err != nil {
 		t.Error(err)
 	}

@@ -64,7 +64,7 @@ func getJSON(t *testing.T, cloud *cloudtest.Cloud, address string, into any) {
 // claims of AWS.
 func TestWebIdentityToken(t *testing.T) {
 	w := newEnvironment(t)
-	issuer := w.cloud.AWS().EnableOutboundFederation(account)
+	issuer := w.Cloud.AWS().EnableOutboundFederation(account)
 	client := w.sts(w.session(t))
 	for name, tc := range map[string]struct {
 		change func(*input)
@@ -83,7 +83,7 @@ func TestWebIdentityToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			claims := outboundClaims(t, w.cloud, issuer, *out.WebIdentityToken)
+			claims := outboundClaims(t, w.Cloud, issuer, *out.WebIdentityToken)
 			encode := func(v any) string { b, _ := json.Marshal(v); return string(b) }
 			of, _ := claims["https://sts.amazonaws.com/"].(map[string]any)
 			if claims["iss"] != issuer || claims["sub"] != roleARN || encode(claims["aud"]) != encode(tc.aud) ||
@@ -119,14 +119,14 @@ func TestWebIdentityTokenRefused(t *testing.T) {
 		"too long": {change: func(in *input) { in.DurationSeconds = aws.Int32(3601) },
 			code: "ValidationError"},
 		"beyond the session": {prepare: func(w environment) {
-			w.cloud.SetClock(func() time.Time { return time.Now().Add(10 * time.Minute) })
+			w.Cloud.SetClock(func() time.Time { return time.Now().Add(10 * time.Minute) })
 		}, change: func(in *input) { in.DurationSeconds = aws.Int32(3600) },
 			code: "SessionDurationEscalationException"},
-		"not enabled": {prepare: func(w environment) { w.cloud.AWS().DisableOutboundFederation(account) },
+		"not enabled": {prepare: func(w environment) { w.Cloud.AWS().DisableOutboundFederation(account) },
 			code: "OutboundWebIdentityFederationDisabledException"},
-		"not allowed": {prepare: func(w environment) { w.cloud.AWS().Deny(roleARN, "sts:GetWebIdentityToken") },
+		"not allowed": {prepare: func(w environment) { w.Cloud.AWS().Deny(roleARN, "sts:GetWebIdentityToken") },
 			code: "AccessDenied"},
-		"role deleted": {prepare: func(w environment) { w.cloud.AWS().RemoveRole(roleARN) }, code: "AccessDenied"},
+		"role deleted": {prepare: func(w environment) { w.Cloud.AWS().RemoveRole(roleARN) }, code: "AccessDenied"},
 		"global endpoint": {options: func(o *sts.Options) { o.BaseEndpoint = aws.String("https://sts.amazonaws.com") },
 			code: "InvalidAction"},
 		"wrong secret": {options: func(o *sts.Options) {
@@ -136,7 +136,7 @@ func TestWebIdentityTokenRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
-			w.cloud.AWS().EnableOutboundFederation(account)
+			w.Cloud.AWS().EnableOutboundFederation(account)
 			client := w.sts(w.session(t))
 			if tc.prepare != nil {
 				tc.prepare(w)
@@ -158,9 +158,9 @@ func TestWebIdentityTokenRefused(t *testing.T) {
 // such token for a role.
 func TestOutboundFederationOfAnAccount(t *testing.T) {
 	w := newEnvironment(t)
-	id, secret := w.cloud.AWS().AddUser(account, "admin")
+	id, secret := w.Cloud.AWS().AddUser(account, "admin")
 	own := credentials.NewStaticCredentialsProvider(id, secret, "")
-	client := iam.New(iam.Options{Region: "us-east-1", HTTPClient: w.cloud.Client(), Credentials: own,
+	client := iam.New(iam.Options{Region: "us-east-1", HTTPClient: w.Cloud.Client(), Credentials: own,
 		RetryMaxAttempts: 1})
 	var api smithy.APIError
 	_, err := client.GetOutboundWebIdentityFederationInfo(t.Context(), nil)
@@ -179,7 +179,7 @@ func TestOutboundFederationOfAnAccount(t *testing.T) {
 	if !errors.As(err, &api) || api.ErrorCode() != "FeatureEnabled" {
 		t.Errorf("got %v", err)
 	}
-	w.cloud.AWS().AddOIDCProvider(account, *enabled.IssuerIdentifier, w.cloud.Client(), "https://api.example")
+	w.Cloud.AWS().AddOIDCProvider(account, *enabled.IssuerIdentifier, w.Cloud.Client(), "https://api.example")
 	out, err := w.sts(w.session(t)).GetWebIdentityToken(t.Context(), webIdentityInput(nil))
 	if err != nil {
 		t.Fatal(err)

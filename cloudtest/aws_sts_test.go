@@ -34,38 +34,25 @@ const (
 	audience = "sts.amazonaws.com"
 )
 
-type environment struct {
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	sa     *corev1.ServiceAccount
-}
+// environment trusts one ServiceAccount in the services that are tested.
+type environment struct{ *testenv.Environment }
 
 func newEnvironment(t *testing.T) environment {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud := testenv.Cloud(t)
-	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), audience)
-	cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{subject}})
-	return environment{issuer, cloud,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app", UID: "uid"}}}
+	w := environment{testenv.New(t)}
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), audience)
+	w.Cloud.AWS().SetRole(roleARN, cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{subject}})
+	return w
 }
 
 func (w environment) sts(creds aws.CredentialsProvider, change ...func(*sts.Options)) *sts.Client {
-	return sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.cloud.Client(), Credentials: creds,
+	return sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), Credentials: creds,
 		RetryMaxAttempts: 1}, change...)
 }
 
-func (w environment) token(t *testing.T, change func(claims map[string]any)) string {
+func (w environment) token(t *testing.T, change ...func(claims map[string]any)) string {
 	t.Helper()
-	claims := w.issuer.Claims(w.sa, []string{audience}, time.Hour)
-	if change != nil {
-		change(claims)
-	}
-	token, err := w.issuer.Sign(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
+	return w.Token(t, "tenant-a", "app", audience, change...)
 }
 
 func (w environment) exchange(ctx context.Context, token string,
@@ -97,7 +84,7 @@ func TestRequestThatBreaksOff(t *testing.T) {
 					t.Errorf("%s: ended with %v", host, p)
 				}
 			}()
-			w.cloud.Handler().ServeHTTP(noAnswer{}, r)
+			w.Cloud.Handler().ServeHTTP(noAnswer{}, r)
 		}()
 	}
 }
@@ -110,7 +97,7 @@ func (noAnswer) Write([]byte) (int, error) { panic("an answer") }
 
 func TestExchangeAndUse(t *testing.T) {
 	w := newEnvironment(t)
-	out, err := w.exchange(t.Context(), w.token(t, nil))
+	out, err := w.exchange(t.Context(), w.token(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +115,7 @@ func TestExchangeAndUse(t *testing.T) {
 		aws.ToString(who.Account) != account {
 		t.Errorf("GetCallerIdentity: %+v, %v", who, err)
 	}
-	if id, ok := w.cloud.AWS().Identity(*c.AccessKeyId); !ok || id.Subject != subject || id.RoleARN != roleARN {
+	if id, ok := w.Cloud.AWS().Identity(*c.AccessKeyId); !ok || id.Subject != subject || id.RoleARN != roleARN {
 		t.Errorf("Identity: %+v, %t", id, ok)
 	}
 	presigned, err := sts.NewPresignClient(w.sts(creds)).PresignGetCallerIdentity(t.Context(), nil)
@@ -138,11 +125,11 @@ func TestExchangeAndUse(t *testing.T) {
 	for url, want := range map[string]int{presigned.URL: 200,
 		strings.Replace(presigned.URL, "Action=Get", "Action=get", 1):     400,
 		strings.Replace(presigned.URL, "X-Amz-Date=2", "X-Amz-Date=1", 1): 403} {
-		if status, body, _ := send(t, w.cloud, http.MethodGet, url, ""); status != want {
+		if status, body, _ := send(t, w.Cloud, http.MethodGet, url, ""); status != want {
 			t.Errorf("presigned: %d, want %d: %s", status, want, body)
 		}
 	}
-	for _, call := range w.cloud.Log() {
+	for _, call := range w.Cloud.Log() {
 		for name, value := range call.Parameters {
 			if strings.Contains(value, "eyJ") || strings.Contains(name, "Token") {
 				t.Errorf("the log holds %s", name)
@@ -211,7 +198,7 @@ func TestKeys(t *testing.T) {
 	w := newEnvironment(t)
 	const cannot = "Couldn't retrieve verification key from your identity provider,  please"
 	header := func(h map[string]any) string {
-		token, err := w.issuer.SignWithHeader(w.issuer.Claims(w.sa, []string{audience}, time.Hour), h)
+		token, err := w.Issuer.SignWithHeader(w.Issuer.Claims(app(), []string{audience}, time.Hour), h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,17 +209,17 @@ func TestKeys(t *testing.T) {
 	_, err = w.exchange(t.Context(), header(map[string]any{"alg": "none"}))
 	wantCode(t, err, 400, "InvalidIdentityToken", "not a valid JWT")
 
-	old := w.token(t, nil)
-	if err := w.issuer.Rotate(true); err != nil {
+	old := w.token(t)
+	if err := w.Issuer.Rotate(true); err != nil {
 		t.Fatal(err)
 	}
-	for _, token := range []string{old, w.token(t, nil)} {
+	for _, token := range []string{old, w.token(t)} {
 		if _, err := w.exchange(t.Context(), token); err != nil {
 			t.Errorf("after a rotation that keeps the old key: %v", err)
 		}
 	}
 	unreachable := newEnvironment(t)
-	unreachable.cloud.AWS().AddOIDCProvider(account, unreachable.issuer.URL(), w.cloud.Client(), audience)
+	unreachable.Cloud.AWS().AddOIDCProvider(account, unreachable.Issuer.URL(), w.Cloud.Client(), audience)
 	_, err = unreachable.exchange(t.Context(), unreachable.token(t, nil))
 	wantCode(t, err, 400, "InvalidIdentityToken", cannot)
 }
@@ -261,7 +248,7 @@ func TestParameters(t *testing.T) {
 		"too short": {func(in *sts.AssumeRoleWithWebIdentityInput) { in.DurationSeconds = aws.Int32(60) }, "900"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := w.exchange(t.Context(), w.token(t, nil), tc.change)
+			_, err := w.exchange(t.Context(), w.token(t), tc.change)
 			wantCode(t, err, 400, "ValidationError", tc.message)
 		})
 	}
@@ -269,9 +256,9 @@ func TestParameters(t *testing.T) {
 
 func TestAssumeRole(t *testing.T) {
 	w := newEnvironment(t)
-	id, secret := w.cloud.AWS().AddUser(account, "admin")
+	id, secret := w.Cloud.AWS().AddUser(account, "admin")
 	const second = "arn:aws:iam::210987654321:role/second"
-	w.cloud.AWS().SetRole(second,
+	w.Cloud.AWS().SetRole(second,
 		cloudtest.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, ExternalID: "ext"})
 	assume := func(c aws.CredentialsProvider, external string) (*sts.AssumeRoleOutput, error) {
 		return w.sts(c).AssumeRole(t.Context(),
@@ -289,15 +276,15 @@ func TestAssumeRole(t *testing.T) {
 	_, err = assume(credentials.NewStaticCredentialsProvider("AKIAUNKNOWN", secret, ""), "ext")
 	wantCode(t, err, 403, "InvalidClientTokenId", "")
 
-	first, err := w.exchange(t.Context(), w.token(t, nil))
+	first, err := w.exchange(t.Context(), w.token(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := first.Credentials
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
 	_, err = assume(credentials.NewStaticCredentialsProvider(*c.AccessKeyId, *c.SecretAccessKey, *c.SessionToken), "ext")
 	wantCode(t, err, 403, "ExpiredToken", "")
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(time.Hour) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(time.Hour) })
 	// The SDK corrects a clock that is wrong by signing again with the server's
 	// time; with one attempt it cannot.
 	_, err = assume(credentials.NewStaticCredentialsProvider(id, secret, ""), "ext")
@@ -309,7 +296,7 @@ func TestWireFormat(t *testing.T) {
 	w := newEnvironment(t)
 	base :=
 		"https://sts.eu-central-1.amazonaws.com/?Version=2011-06-15&Action=AssumeRoleWithWebIdentity&RoleSessionName=session&RoleArn=" + roleARN
-	status, body, _ := send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken="+
+	status, body, _ := send(t, w.Cloud, http.MethodGet, base+"&WebIdentityToken="+
 		w.token(t, func(c map[string]any) { c["aud"] = "vault" }), "")
 	id := body[strings.Index(body, "<RequestId>")+11 : strings.Index(body, "</RequestId>")]
 	want := `<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
@@ -324,7 +311,7 @@ func TestWireFormat(t *testing.T) {
 	if status != 400 || body != want {
 		t.Errorf("got %d %s", status, body)
 	}
-	_, body, _ = send(t, w.cloud, http.MethodGet, base+"&WebIdentityToken=opaque", "", "Accept", "application/json")
+	_, body, _ = send(t, w.Cloud, http.MethodGet, base+"&WebIdentityToken=opaque", "", "Accept", "application/json")
 	if !strings.HasPrefix(body,
 		`{"Error":{"Code":"InvalidIdentityToken","Message":"The ID Token provided is not a valid JWT.`) ||
 		!strings.Contains(body, `","Type":"Sender"},"RequestId":"`) {
@@ -334,9 +321,9 @@ func TestWireFormat(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	w := newEnvironment(t)
-	token := w.token(t, nil)
+	token := w.token(t)
 	for _, fault := range []cloudtest.Fault{{Hang: true}, {Latency: time.Hour}, {Slow: true}} {
-		end := w.cloud.AddFault(fault)
+		end := w.Cloud.AddFault(fault)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := w.exchange(ctx, token); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%+v: %v", fault, err)
@@ -344,8 +331,8 @@ func TestFaults(t *testing.T) {
 		cancel()
 		end()
 	}
-	w.cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: 500})
-	w.cloud.AddFault(cloudtest.Fault{Times: 2, Status: 500, Code: "InternalFailure"})
+	w.Cloud.AddFault(cloudtest.Fault{Service: "sts", Action: "AssumeRole", Status: 500})
+	w.Cloud.AddFault(cloudtest.Fault{Times: 2, Status: 500, Code: "InternalFailure"})
 	for want := range 3 {
 		if _, err := w.exchange(t.Context(), token); (err == nil) != (want == 2) {
 			t.Errorf("call %d: %v", want+1, err)
@@ -358,9 +345,9 @@ func TestTokenRequests(t *testing.T) {
 	w := newEnvironment(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "pod"},
 		Spec: corev1.PodSpec{ServiceAccountName: "other"}}
-	c := w.issuer.Client(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}, pod)
+	c := w.Issuer.Client(app(), pod)
 	var sa corev1.ServiceAccount
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(w.sa), &sa); err != nil || sa.UID == "" {
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(app()), &sa); err != nil || sa.UID == "" {
 		t.Fatalf("%v, UID %q", err, sa.UID)
 	}
 	seconds := func(n int64) *int64 { return &n }
@@ -400,13 +387,13 @@ func TestTokenRequests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	w.issuer.Refuse(func(sa corev1.ServiceAccount, _ authenticationv1.TokenRequestSpec) error {
+	w.Issuer.Refuse(func(sa corev1.ServiceAccount, _ authenticationv1.TokenRequestSpec) error {
 		return apierrors.NewForbidden(corev1.Resource("serviceaccounts"), sa.Name, errors.New("no rule"))
 	})
 	if err := request(nil); !apierrors.IsForbidden(err) || err.Error() != `serviceaccounts "app" is forbidden: no rule` {
 		t.Errorf("refused: %v", err)
 	}
-	w.issuer.Refuse(nil)
+	w.Issuer.Refuse(nil)
 	if err := c.Delete(t.Context(), &sa); err != nil {
 		t.Fatal(err)
 	}

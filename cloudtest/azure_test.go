@@ -24,25 +24,21 @@ const (
 
 // azureEnvironment is a cloud with one identity, which trusts one
 // ServiceAccount of the issuer.
-type azureEnvironment struct {
-	cloud  *cloudtest.Cloud
-	issuer *cloudtest.Issuer
-}
+type azureEnvironment struct{ *testenv.Environment }
 
 func newAzureEnvironment(t *testing.T) *azureEnvironment {
 	t.Helper()
-	cloud := testenv.Cloud(t)
-	issuer := testenv.Issuer(t)
-	cloud.Azure().AddFederatedCredential(entraTenant, entraClient, cloudtest.FederatedCredential{Issuer: issuer.URL(),
-		Subject: "system:serviceaccount:ns:app", Audience: entraAudience, Fetch: issuer.HTTPClient()})
-	return &azureEnvironment{cloud, issuer}
+	w := &azureEnvironment{testenv.New(t)}
+	w.Cloud.Azure().AddFederatedCredential(entraTenant, entraClient, cloudtest.FederatedCredential{Issuer: w.Issuer.URL(),
+		Subject: testenv.Subject("ns", "app"), Audience: entraAudience, Fetch: w.Issuer.HTTPClient()})
+	return w
 }
 
 func (w *azureEnvironment) post(t *testing.T, address string, form url.Values) (
 	status int, text string, header http.Header,
 ) {
 	t.Helper()
-	return send(t, w.cloud, http.MethodPost, address, form.Encode())
+	return send(t, w.Cloud, http.MethodPost, address, form.Encode())
 }
 
 func (w *azureEnvironment) get(t *testing.T, address, bearer string) (status int, text string) {
@@ -50,18 +46,18 @@ func (w *azureEnvironment) get(t *testing.T, address, bearer string) (status int
 	if bearer != "" {
 		bearer = "Bearer " + bearer
 	}
-	status, text, _ = send(t, w.cloud, http.MethodGet, address, "", "Authorization", bearer)
+	status, text, _ = send(t, w.Cloud, http.MethodGet, address, "", "Authorization", bearer)
 	return status, text
 }
 
 func (w *azureEnvironment) assertion(t *testing.T, change func(claims, header map[string]any)) string {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app"}}
-	claims, header := w.issuer.Claims(sa, []string{entraAudience}, time.Hour), map[string]any{}
+	claims, header := w.Issuer.Claims(sa, []string{entraAudience}, time.Hour), map[string]any{}
 	change(claims, header)
-	sign := func() (string, error) { return w.issuer.Sign(claims) }
+	sign := func() (string, error) { return w.Issuer.Sign(claims) }
 	if len(header) > 0 {
-		sign = func() (string, error) { return w.issuer.SignWithHeader(claims, header) }
+		sign = func() (string, error) { return w.Issuer.SignWithHeader(claims, header) }
 	}
 	jwt, err := sign()
 	if err != nil {
@@ -180,7 +176,7 @@ func TestEntraRefuses(t *testing.T) {
 func TestAzureServicesVerify(t *testing.T) {
 	w := newAzureEnvironment(t)
 	const cluster = "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
-	azure := w.cloud.Azure()
+	azure := w.Cloud.Azure()
 	azure.SetCluster(cluster,
 		cloudtest.AzureCluster{Tenant: entraTenant, Users: []string{entraClient},
 			Addresses: []string{"https://x.azmk8s.io:443"}})
@@ -205,11 +201,11 @@ func TestAzureServicesVerify(t *testing.T) {
 				t.Errorf("%s: %d without a token", address, status)
 			}
 		}
-		w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+		w.Cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
 		if status, _ := w.get(t, address, token); status != http.StatusUnauthorized {
 			t.Errorf("%s: %d with a token that has expired", address, status)
 		}
-		w.cloud.SetClock(nil)
+		w.Cloud.SetClock(nil)
 		exchange := url.Values{"grant_type": {"access_token"}, "service": {"example.azurecr.io"}, "access_token": {token}}
 		want := http.StatusUnauthorized
 		if strings.HasPrefix(scope, "https://management") {
@@ -224,11 +220,11 @@ func TestAzureServicesVerify(t *testing.T) {
 func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
 	const database, ownAPI, guid = "https://database.windows.net", "api://widgets", "3f1b0a52-0000-4000-8000-000000000001"
 	w := newAzureEnvironment(t)
-	azure := w.cloud.Azure()
+	azure := w.Cloud.Azure()
 	azure.AddResource("00000000-0000-0000-0000-000000000001", database) // another tenant
 	azure.SetManagedIdentity(entraTenant, entraClient)
 	metadata := func(resource string) (int, string) {
-		status, text, _ := send(t, w.cloud, http.MethodGet,
+		status, text, _ := send(t, w.Cloud, http.MethodGet,
 			"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource="+
 				url.QueryEscape(resource), "", "Metadata", "true")
 		return status, text

@@ -136,7 +136,7 @@ func TestVerifySignatureReturnsTheCaller(t *testing.T) {
 		return req
 	}
 	req := request()
-	id, err := w.cloud.AWS().VerifySignature(req, "secretsmanager", "eu-west-2")
+	id, err := w.Cloud.AWS().VerifySignature(req, "secretsmanager", "eu-west-2")
 	if err != nil || id.RoleARN != roleARN {
 		t.Errorf("%+v, %v", id, err)
 	}
@@ -147,12 +147,12 @@ func TestVerifySignatureReturnsTheCaller(t *testing.T) {
 	changed.Body = io.NopCloser(strings.NewReader("other"))
 	for name, refused := range map[string]func() error{
 		"another body": func() error {
-			_, err := w.cloud.AWS().VerifySignature(changed, "secretsmanager", "eu-west-2")
+			_, err := w.Cloud.AWS().VerifySignature(changed, "secretsmanager", "eu-west-2")
 			return err
 		},
-		"another service": func() error { _, err := w.cloud.AWS().VerifySignature(request(), "s3", "eu-west-2"); return err },
+		"another service": func() error { _, err := w.Cloud.AWS().VerifySignature(request(), "s3", "eu-west-2"); return err },
 		"another region": func() error {
-			_, err := w.cloud.AWS().VerifySignature(request(), "secretsmanager", "eu-west-1")
+			_, err := w.Cloud.AWS().VerifySignature(request(), "secretsmanager", "eu-west-1")
 			return err
 		},
 	} {

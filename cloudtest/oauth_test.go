@@ -28,16 +28,16 @@ const (
 func oauthEnvironment(t *testing.T) (environment, *cloudtest.OAuth) {
 	t.Helper()
 	w := newEnvironment(t)
-	o := w.cloud.OAuth()
-	o.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient(), audience)
-	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{subject}, Audiences: []string{"api"},
+	o := w.Cloud.OAuth()
+	o.AddIssuer(w.Issuer.URL(), w.Issuer.HTTPClient(), audience)
+	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.Issuer.URL(), Subjects: []string{subject}, Audiences: []string{"api"},
 		Resources: []string{"https://api.example/"}, Scopes: []string{"read"}})
 	return w, o
 }
 
 func (w environment) form(t *testing.T) url.Values {
 	t.Helper()
-	return url.Values{"grant_type": {exchangeGrant}, "subject_token": {w.token(t, nil)}, "subject_token_type": {jwtType}}
+	return url.Values{"grant_type": {exchangeGrant}, "subject_token": {w.token(t)}, "subject_token_type": {jwtType}}
 }
 
 // post sends a form to the token endpoint and returns the answer.
@@ -49,7 +49,7 @@ func (w environment) post(t *testing.T, form url.Values, headers ...string) (int
 func (w environment) ask(t *testing.T, method string, form url.Values, headers ...string) (int, map[string]any) {
 	t.Helper()
 	headers = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)
-	status, body, header := send(t, w.cloud, method, oauthIssuer+"/token", form.Encode(), headers...)
+	status, body, header := send(t, w.Cloud, method, oauthIssuer+"/token", form.Encode(), headers...)
 	answer := map[string]any{}
 	if err := json.Unmarshal([]byte(body), &answer); err != nil {
 		t.Fatalf("%s: %v", body, err)
@@ -66,7 +66,7 @@ func TestOAuthExchange(t *testing.T) {
 	w, o := oauthEnvironment(t)
 	form := w.form(t)
 	maps.Copy(form, url.Values{"audience": {"api"}, "resource": {"https://api.example/"}, "scope": {"read"},
-		"actor_token": {w.token(t, nil)}, "actor_token_type": {jwtType}})
+		"actor_token": {w.token(t)}, "actor_token_type": {jwtType}})
 	status, answer := w.post(t, form)
 	token, _ := answer["access_token"].(string)
 	if status != http.StatusOK || answer["token_type"] != "Bearer" || answer["expires_in"] != 3600.0 ||
@@ -75,12 +75,12 @@ func TestOAuthExchange(t *testing.T) {
 		t.Fatalf("%d %v", status, answer)
 	}
 	id, ok := o.Identity(token)
-	if !ok || id.Issuer != w.issuer.URL() || id.Subject != subject || id.Actor != subject || id.Audience != "api" ||
+	if !ok || id.Issuer != w.Issuer.URL() || id.Subject != subject || id.Actor != subject || id.Audience != "api" ||
 		id.Resource != "https://api.example/" || len(id.Scopes) != 1 || time.Until(id.Expiration) > time.Hour {
 		t.Errorf("%+v", id)
 	}
 	var keys jose.JSONWebKeySet
-	getJSON(t, w.cloud, oauthIssuer+"/jwks", &keys)
+	getJSON(t, w.Cloud, oauthIssuer+"/jwks", &keys)
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		t.Fatal(err)
@@ -95,12 +95,12 @@ func TestOAuthExchange(t *testing.T) {
 		claims.Issuer != o.URL() || claims.Audience[0] != "api" || claims.Act.Sub != subject {
 		t.Errorf("%+v, %v", claims, err)
 	}
-	for name := range w.cloud.Log()[0].Parameters {
+	for name := range w.Cloud.Log()[0].Parameters {
 		if strings.HasSuffix(name, "_token") {
 			t.Errorf("the log holds %s", name)
 		}
 	}
-	w.cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	w.Cloud.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
 	if _, ok := o.Identity(token); ok {
 		t.Error("an expired token is known still")
 	}
@@ -108,7 +108,7 @@ func TestOAuthExchange(t *testing.T) {
 
 func TestOAuthRefusals(t *testing.T) {
 	w, o := oauthEnvironment(t)
-	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"},
+	o.AddGrant(cloudtest.OAuthGrant{Issuer: w.Issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-b:app"},
 		Clients: []string{"b"}})
 	other := testenv.Forger(t)
 	stranger, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{URL: "https://stranger.example"})
@@ -116,7 +116,7 @@ func TestOAuthRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	sign := func(i *cloudtest.Issuer) string {
-		token, err := i.Sign(i.Claims(w.sa, []string{audience}, time.Hour))
+		token, err := i.Sign(i.Claims(app(), []string{audience}, time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestOAuthClients(t *testing.T) {
 	w, o := oauthEnvironment(t)
 	o.Configure(cloudtest.OAuthConfig{RequireClient: true})
 	o.SetClient(cloudtest.OAuthClient{ID: "basic", Method: "client_secret_basic", Secret: "p:w"})
-	o.SetClient(cloudtest.OAuthClient{ID: "sa", Method: "client_assertion", Issuer: w.issuer.URL(), Subject: subject})
+	o.SetClient(cloudtest.OAuthClient{ID: "sa", Method: "client_assertion", Issuer: w.Issuer.URL(), Subject: subject})
 	federated := func(change func(map[string]any)) url.Values {
 		return url.Values{"client_assertion": {w.token(t, change)}, "client_assertion_type": {bearerType}}
 	}
@@ -237,7 +237,7 @@ func TestOAuthMetadata(t *testing.T) {
 		"/.well-known/oauth-authorization-server":            404,
 		"/realms/one/userinfo":                               401,
 	} {
-		status, text, _ := send(t, w.cloud, http.MethodGet, "https://login.example"+path, "")
+		status, text, _ := send(t, w.Cloud, http.MethodGet, "https://login.example"+path, "")
 		var document map[string]any
 		if err := json.Unmarshal([]byte(text), &document); err != nil || status != want ||
 			want == 200 && (document["issuer"] != o.URL() ||
@@ -245,7 +245,7 @@ func TestOAuthMetadata(t *testing.T) {
 			t.Errorf("%s: %d %s, %v", path, status, text, err)
 		}
 	}
-	if resp, err := w.cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once
+	if resp, err := w.Cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once
 		_ = resp.Body.Close()
 		t.Error("the server answers at its old host still")
 	}

@@ -50,7 +50,9 @@ func (e *Environment) Token(t testing.TB, namespace, name, audience string, chan
 	t.Helper()
 	claims := e.Issuer.Claims(ServiceAccount(namespace, name), []string{audience}, time.Hour)
 	for _, edit := range change {
-		edit(claims)
+		if edit != nil {
+			edit(claims)
+		}
 	}
 	token, err := e.Issuer.Sign(claims)
 	if err != nil {
