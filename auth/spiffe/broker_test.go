@@ -23,7 +23,6 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
@@ -47,14 +46,6 @@ func TestTenantsGetTheirOwnSVID(t *testing.T) {
 	if n := w.agent.Fetches(); n != 40 {
 		t.Errorf("%d requests to the agent", n)
 	}
-}
-
-// Copied annotations get a tenant nothing: AWS trusts the SPIFFE ID.
-func TestTenantCopiesAnnotationsOfAnother(t *testing.T) {
-	w := newEnvironment(t, testenv.ServiceAccount("tenant-b", "thief", aws.RoleARNAnnotation, role("tenant-a")))
-	w.agent.Register(key("tenant-b", "thief"), idOf("tenant-b", "thief"))
-	_, err := w.get(t.Context(), "tenant-b", "thief")
-	testenv.CheckError(t, err, auth.ErrDenied, "aws", role("tenant-a"), idOf("tenant-b", "thief").String())
 }
 
 // The request names namespace, name, UID, SPIFFE ID and audience.
@@ -272,28 +263,6 @@ func TestAgentDoesNotKnowTheServiceAccount(t *testing.T) {
 	}
 }
 
-// A deleted ServiceAccount loses access at once. One of the same name is
-// another one to the agent.
-func TestServiceAccountIsDeletedAndReCreated(t *testing.T) {
-	w := newEnvironment(t)
-	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
-	if _, err := w.get(t.Context(), "tenant-a", "app", cached); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.client.Delete(t.Context(), testenv.ServiceAccount("tenant-a", "app")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := w.get(t.Context(), "tenant-a", "app", cached)
-	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
-	again := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
-	if err := w.client.Create(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.get(t.Context(), "tenant-a", "app", cached); err != nil || w.agent.Fetches() != 2 {
-		t.Errorf("%d requests to the agent, %v", w.agent.Fetches(), err)
-	}
-}
-
 // deletedMeanwhile deletes the ServiceAccount after its first read.
 type deletedMeanwhile struct {
 	*environment
@@ -302,9 +271,9 @@ type deletedMeanwhile struct {
 
 func (d deletedMeanwhile) Get(ctx context.Context, key client.ObjectKey, into client.Object,
 	o ...client.GetOption) error {
-	err := d.client.Get(ctx, key, into, o...)
+	err := d.Client.Get(ctx, key, into, o...)
 	if err == nil {
-		err = d.client.Delete(ctx, testenv.ServiceAccount(key.Namespace, key.Name))
+		err = d.Client.Delete(ctx, testenv.ServiceAccount(key.Namespace, key.Name))
 	}
 	return err
 }
@@ -313,9 +282,9 @@ func (d deletedMeanwhile) Get(ctx context.Context, key client.ObjectKey, into cl
 func TestServiceAccountIsDeletedDuringTheCall(t *testing.T) {
 	w := newEnvironment(t)
 	_, err := w.get(t.Context(), "tenant-a", "app",
-		auth.WithServiceAccount(key("tenant-a", "app"), deletedMeanwhile{w, w.client}))
+		auth.WithServiceAccount(key("tenant-a", "app"), deletedMeanwhile{w, w.Client}))
 	testenv.CheckError(t, err, auth.ErrDenied, "no longer exists")
-	if w.cloud.Calls("", "") != 0 {
+	if w.Cloud.Calls("", "") != 0 {
 		t.Error("AWS was asked")
 	}
 }
@@ -326,7 +295,7 @@ func TestCredentialExpiresWithItsSVID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTrust(t)
 		defer w.close()
-		cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
+		cached := testenv.Cached(t, "tenant-a")
 		get := func() error { return w.call(t.Context(), "tenant-a", cached) }
 		if err := get(); err != nil {
 			t.Fatal(err)
@@ -345,43 +314,6 @@ func TestCredentialExpiresWithItsSVID(t *testing.T) {
 func (w *environment) close() {
 	_ = w.conn.Close()
 	w.agent.Close()
-}
-
-// An agent that hangs for one tenant delays no other tenant, and the tenant's
-// own calls end after the patience.
-func TestAgentHangsForOneTenant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTrust(t)
-		defer w.close()
-		w.agent.SetBefore(func(ctx context.Context, sa client.ObjectKey) error {
-			if sa.Namespace == "tenant-a" {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		})
-		tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
-		start := time.Now()
-		var hanging sync.WaitGroup
-		for range 20 {
-			hanging.Go(func() {
-				err := w.call(t.Context(), "tenant-a", auth.WithCache(tokens, object("tenant-a")))
-				if testenv.CheckError(t, err, auth.ErrUnavailable); time.Since(start) > 6*time.Second {
-					t.Errorf("tenant-a waited for %s", time.Since(start))
-				}
-			})
-		}
-		synctest.Wait()
-		for range 20 {
-			if err := w.call(t.Context(), "tenant-b", auth.WithCache(tokens, object("tenant-b"))); err != nil {
-				t.Error(err)
-			}
-		}
-		if d := time.Since(start); d != 0 {
-			t.Errorf("tenant-b waited for %s", d)
-		}
-		hanging.Wait()
-	})
 }
 
 // A request that the agent never answers ends by itself, and with its context.
@@ -443,7 +375,7 @@ func TestControllerStatesTheID(t *testing.T) {
 		}
 		return nil
 	}})
-	cached := auth.WithCache(testenv.Cache(t), object("tenant-a"))
+	cached := testenv.Cached(t, "tenant-a")
 	for range 2 {
 		if _, err := w.get(t.Context(), "tenant-a", "app", cached, policy); err != nil {
 			t.Fatal(err)
@@ -519,7 +451,7 @@ func second[T any](_ T, err error) error { return err }
 // agent would take them for its own cluster's.
 func TestSourcesBelongToOneCluster(t *testing.T) {
 	w := newTrust(t)
-	own := newSource(t, w.conn, spiffe.Config{Issuer: w.issuer.URL(), ClusterID: "one"})
+	own := newSource(t, w.conn, spiffe.Config{Issuer: w.Issuer.URL(), ClusterID: "one"})
 	for name, tc := range map[string]struct {
 		source  *spiffe.BrokerIssuer
 		cluster string

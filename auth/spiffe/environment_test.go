@@ -21,7 +21,6 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -52,9 +51,7 @@ var trustIssuer = sync.OnceValues(func() (*cloudtest.Issuer, error) {
 // environment is a cluster with two tenants and an agent, and a cloud that
 // trusts the trust domain alone.
 type environment struct {
-	cloud  *cloudtest.Cloud
-	issuer *cloudtest.Issuer
-	client *cloudtest.Client
+	*testenv.Environment
 	agent  *spiffetest.Agent
 	conn   *grpc.ClientConn
 	source *spiffe.BrokerIssuer
@@ -65,10 +62,10 @@ type environment struct {
 func newEnvironment(t testing.TB, more ...client.Object) *environment {
 	t.Helper()
 	w := newTrust(t, more...)
-	w.cloud = testenv.Cloud(t)
-	w.cloud.AWS().AddOIDCProvider(account, w.issuer.URL(), w.issuer.HTTPClient(), aws.DefaultAudience)
+	w.Cloud = testenv.Cloud(t)
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), aws.DefaultAudience)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
-		w.cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: w.issuer.URL(),
+		w.Cloud.AWS().SetRole(role(tenant), cloudtest.Trust{Issuer: w.Issuer.URL(),
 			Subjects: []string{idOf(tenant, "app").String()}})
 	}
 	return w
@@ -85,8 +82,8 @@ func newTrust(t testing.TB, more ...client.Object) *environment {
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
 		more = append(more, testenv.ServiceAccount(tenant, "app", aws.RoleARNAnnotation, role(tenant)))
 	}
-	w := &environment{issuer: issuer, client: testenv.Issuer(t).Client(more...)}
-	w.agent = spiffetest.NewAgent(issuer, w.client)
+	w := &environment{Environment: &testenv.Environment{Issuer: issuer, Client: testenv.Issuer(t).Client(more...)}}
+	w.agent = spiffetest.NewAgent(issuer, w.Client)
 	t.Cleanup(w.agent.Close)
 	w.agent.Register(client.ObjectKey{}, controllerID)
 	for _, tenant := range []string{"tenant-a", "tenant-b"} {
@@ -127,8 +124,8 @@ func (service) NewTokenForServiceAccount(context.Context, string, *corev1.Servic
 
 // call gets a credential of the service.
 func (w *environment) call(ctx context.Context, tenant string, more ...auth.Option) error {
-	opts := []auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, "app"), w.client),
-		auth.WithOwner(object(tenant))}
+	opts := []auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, "app"), w.Client),
+		auth.WithOwner(testenv.Object(tenant))}
 	_, err := auth.GetAccessToken(ctx, service{}, append(opts, more...)...)
 	return err
 }
@@ -142,14 +139,10 @@ func newSource(t testing.TB, conn grpc.ClientConnInterface, config spiffe.Config
 	return source
 }
 
-func object(namespace string) cache.InvolvedObject {
-	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
-}
-
 // options are those of a call for a ServiceAccount.
 func (w *environment) options(tenant, name string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, name), w.client),
-		auth.WithOwner(object(tenant)), auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client())}, more...)
+	more = append([]auth.Option{auth.WithSubjectIssuer(w.source), auth.WithSTSRegion("eu-central-1")}, more...)
+	return w.Options(tenant, name, more...)
 }
 
 func (w *environment) get(ctx context.Context, tenant, name string, more ...auth.Option) (*aws.Token, error) {
@@ -162,7 +155,7 @@ func (w *environment) get(ctx context.Context, tenant, name string, more ...auth
 
 // subjectOf returns the subject for which AWS made a session.
 func (w *environment) subjectOf(token *aws.Token) string {
-	id, _ := w.cloud.AWS().Identity(token.AccessKeyID())
+	id, _ := w.Cloud.AWS().Identity(token.AccessKeyID())
 	return id.Subject
 }
 

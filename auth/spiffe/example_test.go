@@ -16,6 +16,7 @@ import (
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/auth/spiffe"
 	"github.com/workloadid/workloadid/auth/spiffe/spiffetest"
+	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 )
 
@@ -83,7 +84,7 @@ func ExampleBrokerIssuer() {
 		log.Fatal(err)
 	}
 	token, err := auth.GetAccessToken(context.Background(), &aws.Provider{}, auth.WithSubjectIssuer(svids),
-		auth.WithServiceAccount(app, kube), auth.WithOwner(object("tenant-a")), auth.WithSTSRegion("eu-central-1"),
+		auth.WithServiceAccount(app, kube), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}), auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(cloud.Client()))
 	if err != nil {
 		log.Fatal(err)

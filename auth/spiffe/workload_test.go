@@ -30,7 +30,7 @@ func (w *environment) workload(t *testing.T, id spiffeid.ID, config spiffe.Confi
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	w.cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: w.issuer.URL(),
+	w.Cloud.AWS().SetRole(role("controller"), cloudtest.Trust{Issuer: w.Issuer.URL(),
 		Subjects: []string{controllerID.String()}})
 	source, err := spiffe.NewWorkloadIssuer(api, id, config)
 	if err != nil {
@@ -42,7 +42,7 @@ func (w *environment) workload(t *testing.T, id spiffeid.ID, config spiffe.Confi
 func (w *environment) own(ctx context.Context, source auth.SubjectIssuer) (*aws.Token, error) {
 	token, err := auth.GetAccessToken(ctx, &aws.Provider{}, auth.WithSubjectIssuer(source),
 		auth.WithControllerAnnotations(map[string]string{aws.RoleARNAnnotation: role("controller")}),
-		auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.cloud.Client()))
+		auth.WithSTSRegion("eu-central-1"), auth.WithHTTPClient(w.Cloud.Client()))
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (w *environment) own(ctx context.Context, source auth.SubjectIssuer) (*aws.
 // The controller's own SVID is the subject of calls without a ServiceAccount.
 func TestControllerGetsItsSVID(t *testing.T) {
 	w := newEnvironment(t)
-	source := w.workload(t, controllerID, spiffe.Config{Issuer: w.issuer.URL()})
+	source := w.workload(t, controllerID, spiffe.Config{Issuer: w.Issuer.URL()})
 	token, err := w.own(t.Context(), source)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestControllersSVIDIsChecked(t *testing.T) {
 			w.agent.SetClaims(tc.claims)
 			_, err := w.own(t.Context(), w.workload(t, controllerID, tc.config))
 			testenv.CheckError(t, err, tc.reason, tc.want)
-			if w.cloud.Calls("", "") != 0 {
+			if w.Cloud.Calls("", "") != 0 {
 				t.Error("AWS was asked")
 			}
 		})
