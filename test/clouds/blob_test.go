@@ -12,52 +12,37 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
-	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/azure"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
-// blobStore is an account of Blob storage with one container, which the tenant
-// A may use.
+// blobStore is an account of Blob storage with one container, which a tenant
+// may use.
 type blobStore struct {
-	cloud *cloudtest.Cloud
-	kube  *cloudtest.Client
+	*testenv.Environment
 	// claims, a JSON object, are those that tokens have to be requested with.
 	claims string
 }
 
-// clientIDs are the identities of the tenants.
-var clientIDs = map[string]string{"tenant-a": "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08",
-	"tenant-b": "4a7272f9-f186-41af-9f84-6a92e32d7cd0"}
-
 func newBlobStore(t *testing.T) *blobStore {
 	t.Helper()
-	issuer, s := testenv.Issuer(t), &blobStore{cloud: testenv.Cloud(t)}
-	s.kube = issuer.Client()
-	for namespace, id := range clientIDs {
-		account := testenv.ServiceAccount(namespace, "app", azure.ClientIDAnnotation, id, azure.TenantIDAnnotation,
-			azureTenant)
-		if err := s.kube.Create(t.Context(), account); err != nil {
-			t.Fatal(err)
-		}
-		s.cloud.Azure().AddFederatedCredential(azureTenant, id, cloudtest.FederatedCredential{Issuer: issuer.URL(),
-			Subject: "system:serviceaccount:" + namespace + ":app", Audience: azure.DefaultAudience, Fetch: issuer.HTTPClient()})
-	}
-	s.cloud.Azure().SetContainer(blobAccount, "container", cloudtest.AzureContainer{Tenant: azureTenant,
-		Writers: []string{clientIDs["tenant-a"]}})
+	s := &blobStore{Environment: testenv.New(t, testenv.ServiceAccount("tenant-a", "app", azure.ClientIDAnnotation, azureClient,
+		azure.TenantIDAnnotation, azureTenant))}
+	s.Cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: s.Issuer.URL(),
+		Subject: testenv.Subject("tenant-a", "app"), Audience: azure.DefaultAudience, Fetch: s.Issuer.HTTPClient()})
+	s.Cloud.Azure().SetContainer(blobAccount, "container", cloudtest.AzureContainer{Tenant: azureTenant,
+		Writers: []string{azureClient}})
 	return s
 }
 
 // Do sends requests to Blob storage, and answers with a challenge itself while
 // the token lacks the claims.
 func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
-	identity, _ := s.cloud.Azure().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	identity, _ := s.Cloud.Azure().Identity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if strings.Contains(identity.Claims, strings.Trim(s.claims, "{}")) {
-		return s.cloud.Client().Do(r)
+		return s.Cloud.Client().Do(r)
 	}
 	challenge := `Bearer realm="", authorization_uri="https://login.microsoftonline.com/common/oauth2/authorize", ` +
 		`error="insufficient_claims", ` +
@@ -66,12 +51,11 @@ func (s *blobStore) Do(r *http.Request) (*http.Response, error) {
 		Header: http.Header{"Www-Authenticate": {challenge}}}, nil
 }
 
-// client returns the SDK's own client of Blob storage, with the credential of a
-// tenant.
-func (s *blobStore) client(t *testing.T, namespace string) *azblob.Client {
+// client returns the SDK's own client of Blob storage, with the credential of
+// the tenant.
+func (s *blobStore) client(t *testing.T) *azblob.Client {
 	t.Helper()
-	opts := append(optionsOf(s.cloud, s.kube, namespace),
-		auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"}))
+	opts := s.Options("tenant-a", "app", testenv.Cached(t, "tenant-a"))
 	c, err := azblob.NewClient("https://"+blobAccount+".blob.core.windows.net", azure.NewTokenCredential(opts...),
 		&azblob.ClientOptions{
 			ClientOptions: azcore.ClientOptions{Transport: s, Retry: policy.RetryOptions{MaxRetries: -1}}})
@@ -103,31 +87,15 @@ func checkBlob(t *testing.T, client *azblob.Client, n int) {
 	}
 }
 
-// Each tenant reads the blobs that it may read, and no other.
-func TestBlobStorage(t *testing.T) {
-	s := newBlobStore(t)
-	checkBlob(t, s.client(t, "tenant-a"), 3)
-	if n := s.cloud.Calls("entra", "token"); n != 1 {
-		t.Errorf("%d exchanges for a blob and three downloads", n)
-	}
-	if _, err := download(t.Context(), s.client(t, "tenant-b")); !bloberror.HasCode(err,
-		bloberror.AuthorizationPermissionMismatch) {
-		t.Errorf("tenant B: %v", err)
-	}
-	s.cloud.Azure().RemoveFederatedCredentials(azureTenant, clientIDs["tenant-b"])
-	_, err := download(t.Context(), s.client(t, "tenant-b"))
-	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS70025")
-}
-
 // After a challenge with claims (continuous access evaluation), the SDK
 // requests another token with these claims.
 func TestBlobStorageWithClaims(t *testing.T) {
 	s := newBlobStore(t)
-	c := s.client(t, "tenant-a")
+	c := s.client(t)
 	checkBlob(t, c, 1)
 	s.claims = `{"access_token":{"nbf":{"essential":true,"value":"1604106651"}}}`
 	checkBlob(t, c, 2)
-	if n := s.cloud.Calls("entra", "token"); n != 2 {
-		t.Errorf("%d exchanges", n)
+	if n := s.Cloud.Calls("entra", "token"); n != 2 {
+		t.Errorf("%d exchanges for two kinds of claims, want 2", n)
 	}
 }

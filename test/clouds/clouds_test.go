@@ -39,6 +39,7 @@ const (
 	account      = "123456789012"
 	kmsKey       = "arn:aws:kms:eu-central-1:" + account + ":key/3f1b0a52-0000-4000-8000-000000000001"
 	azureTenant  = "72f988bf-86f1-41af-91ab-2d7cd011db47"
+	azureClient  = "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08"
 	blobAccount  = "account"
 	gcpPool      = "projects/123456789012/locations/global/workloadIdentityPools/east"
 	gcpProvider  = gcpPool + "/providers/east"
@@ -223,7 +224,7 @@ func (n *tenant) uses(name string, of *tenant) map[string]func(context.Context) 
 
 func TestThreeClouds(t *testing.T) {
 	w := newEnvironment(t)
-	a := w.tenant(t, "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08")
+	a := w.tenant(t, azureClient)
 	b := w.tenant(t, "4a7272f9-f186-41af-9f84-6a92e32d7cd0")
 	for _, n := range []*tenant{a, b, a} {
 		for what, use := range n.uses("app", n) {
@@ -251,7 +252,7 @@ func TestThreeClouds(t *testing.T) {
 func TestSDKCallsHonourTheirContext(t *testing.T) {
 	w := newEnvironment(t)
 	w.tokens = nil // an exchange that others wait for goes on
-	a := w.tenant(t, "d6e4fc00-c5b2-4a72-9f84-6a92e3f06b08")
+	a := w.tenant(t, azureClient)
 	for what, use := range a.uses("app", a) {
 		end := w.cloud.AddFault(cloudtest.Fault{Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())

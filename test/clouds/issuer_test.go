@@ -26,7 +26,7 @@ const keySet = `{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"a","n":"s
 
 // The SDK of Blob storage sees the file and the version that the store sees.
 func TestBlobSDKAndStoreShareFiles(t *testing.T) {
-	cloud, id := testenv.Cloud(t), clientIDs["tenant-a"]
+	cloud, id := testenv.Cloud(t), azureClient
 	cloud.Azure().SetClientSecret(azureTenant, id, "a-client-secret")
 	cloud.Azure().SetContainer(blobAccount, "$web", cloudtest.AzureContainer{Tenant: azureTenant, Writers: []string{id}})
 	options := azcore.ClientOptions{Transport: cloud.Client(), Retry: policy.RetryOptions{MaxRetries: -1}}

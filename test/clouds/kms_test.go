@@ -7,44 +7,30 @@ import (
 	sdkaws "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/kms"
 	"github.com/aws/smithy-go"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
-	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
 
 const tenantRole = "arn:aws:iam::" + account + ":role/tenant-a"
 
-// optionsOf returns the options of a call for a ServiceAccount "app".
-func optionsOf(cloud *cloudtest.Cloud, c auth.KubernetesClient, namespace string) []auth.Option {
-	return []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, c),
-		auth.WithHTTPClient(cloud.Client()),
-		auth.WithSTSRegion("eu-central-1"),
-		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b"})}
-}
-
 // newKMS returns a client of KMS as controllers use it for decryption, with the
 // credentials of tenant-a.
-func newKMS(t *testing.T, cloud *cloudtest.Cloud) *kms.Client {
+func newKMS(t *testing.T) (*cloudtest.Cloud, *kms.Client) {
 	t.Helper()
-	issuer := testenv.Issuer(t)
-	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
-	cloud.AWS().SetRole(tenantRole,
-		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})
-	opts := optionsOf(cloud, issuer.Client(testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole)),
-		"tenant-a")
-	opts = append(opts,
-		auth.WithCache(testenv.Cache(t), cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}))
-	return kms.New(kms.Options{Region: "eu-central-1", HTTPClient: cloud.Client(), RetryMaxAttempts: 1,
+	w := testenv.New(t, testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, tenantRole))
+	w.Cloud.AWS().AddOIDCProvider(account, w.Issuer.URL(), w.Issuer.HTTPClient(), aws.DefaultAudience)
+	w.Cloud.AWS().SetRole(tenantRole,
+		cloudtest.Trust{Issuer: w.Issuer.URL(), Subjects: []string{testenv.Subject("tenant-a", "app")}})
+	opts := w.Options("tenant-a", "app", auth.WithSTSRegion("eu-central-1"), testenv.Cached(t, "tenant-a"))
+	return w.Cloud, kms.New(kms.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), RetryMaxAttempts: 1,
 		Credentials: aws.NewCredentialsProvider(opts...)})
 }
 
 func TestDecryptWithKMS(t *testing.T) {
-	cloud := testenv.Cloud(t)
-	c := newKMS(t, cloud)
+	cloud, c := newKMS(t)
 	var denied string
 	fakeKMS(cloud, kmsKey, func(role, action string) bool { return role+" "+action != denied })
 	sealed, err := c.Encrypt(t.Context(), &kms.EncryptInput{KeyId: sdkaws.String(kmsKey), Plaintext: []byte("a secret")})
@@ -73,8 +59,7 @@ func TestDecryptWithKMS(t *testing.T) {
 
 // The SDK's error keeps the reason of a failed exchange.
 func TestKMSKeepsTheReason(t *testing.T) {
-	cloud := testenv.Cloud(t)
-	c := newKMS(t, cloud)
+	cloud, c := newKMS(t)
 	cloud.AWS().RemoveRole(tenantRole)
 	if _, err := c.Decrypt(t.Context(), &kms.DecryptInput{CiphertextBlob: []byte("x")}); !errors.Is(err, auth.ErrDenied) {
 		t.Errorf("got %v", err)

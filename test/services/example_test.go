@@ -31,7 +31,7 @@ func TestPageShowsCompiledCode(t *testing.T) {
 	document.Read(t, "docs/services.md").Shows("example_test.go", "// NewClaude returns")
 	w := newEnvironment(t, anthropicService())
 	w.fake.SetAPI(w.api(t, new(atomic.Value)))
-	claude, err := NewClaude(w.provider, w.cloud.Client().Transport, w.options("tenant-a")...)
+	claude, err := NewClaude(w.provider, w.Cloud.Client().Transport, w.Options("tenant-a", "app")...)
 	if err != nil {
 		t.Fatal(err)
 	}

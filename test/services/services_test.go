@@ -86,38 +86,27 @@ func openaiService() service {
 // environment is a cluster with two tenants, of which the service lets the
 // first in.
 type environment struct {
+	*testenv.Environment
 	service
-	issuer *cloudtest.Issuer
-	cloud  *cloudtest.Cloud
-	fake   *cloudtest.Federation
-	client *cloudtest.Client
+	fake *cloudtest.Federation
 }
 
 func newEnvironment(t *testing.T, s service) *environment {
 	t.Helper()
-	w := &environment{service: s, issuer: testenv.Issuer(t), cloud: testenv.Cloud(t)}
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
-		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app",
-			Annotations: map[string]string{s.annotation: s.parameters["service_account_id"]}}})
+		accounts = append(accounts, testenv.ServiceAccount(namespace, "app", s.annotation, s.parameters["service_account_id"]))
 	}
-	w.client = w.issuer.Client(accounts...)
-	w.fake = w.cloud.Federation(s.fake)
-	w.fake.AddIssuer(w.issuer.URL(), w.issuer.HTTPClient())
-	w.fake.AddRule(cloudtest.FederationRule{Issuer: w.issuer.URL(), Subject: subject, Audience: s.audience,
+	w := &environment{Environment: testenv.New(t, accounts...), service: s}
+	w.fake = w.Cloud.Federation(s.fake)
+	w.fake.AddIssuer(w.Issuer.URL(), w.Issuer.HTTPClient())
+	w.fake.AddRule(cloudtest.FederationRule{Issuer: w.Issuer.URL(), Subject: subject, Audience: s.audience,
 		Parameters: s.parameters})
 	return w
 }
 
 func (w *environment) claims() map[string]any {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}
-	return w.issuer.Claims(account, []string{w.audience}, time.Hour)
-}
-
-func (w *environment) options(namespace string, more ...auth.Option) []auth.Option {
-	return append([]auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
-		auth.WithOwner(cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b"}),
-		auth.WithHTTPClient(w.cloud.Client())}, more...)
+	return w.Issuer.Claims(testenv.ServiceAccount("tenant-a", "app"), []string{w.audience}, time.Hour)
 }
 
 func each(t *testing.T, test func(*testing.T, *environment)) {
@@ -131,11 +120,11 @@ func each(t *testing.T, test func(*testing.T, *environment)) {
 // fake asks for what the SDK sends.
 func TestFakesAskForWhatTheSDKSends(t *testing.T) {
 	each(t, func(t *testing.T, w *environment) {
-		good, err := w.issuer.Sign(w.claims())
+		good, err := w.Issuer.Sign(w.claims())
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := w.exchange(t, w.cloud.Client(), good, w.parameters)
+		token, err := w.exchange(t, w.Cloud.Client(), good, w.parameters)
 		if id, ok := w.fake.Identity(token); err != nil || !ok || id.Subject != subject {
 			t.Fatalf("got %+v, %v", id, err)
 		}
@@ -143,7 +132,7 @@ func TestFakesAskForWhatTheSDKSends(t *testing.T) {
 			wrong := maps.Clone(w.parameters)
 			wrong[name] = "other"
 			t.Run(name, func(t *testing.T) {
-				if _, err := w.exchange(t, w.cloud.Client(), good, wrong); err == nil {
+				if _, err := w.exchange(t, w.Cloud.Client(), good, wrong); err == nil {
 					t.Error("another value passes")
 				}
 			})
@@ -153,17 +142,17 @@ func TestFakesAskForWhatTheSDKSends(t *testing.T) {
 			t.Run(claim, func(t *testing.T) {
 				claims := w.claims()
 				claims[claim] = value
-				jwt, err := w.issuer.Sign(claims)
+				jwt, err := w.Issuer.Sign(claims)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.exchange(t, w.cloud.Client(), jwt, w.parameters); err == nil {
+				if _, err := w.exchange(t, w.Cloud.Client(), jwt, w.parameters); err == nil {
 					t.Error("another value passes")
 				}
 			})
 		}
 		t.Run("signature", func(t *testing.T) {
-			if _, err := w.exchange(t, w.cloud.Client(), good[:len(good)-8]+"AAAAAAAA", w.parameters); err == nil {
+			if _, err := w.exchange(t, w.Cloud.Client(), good[:len(good)-8]+"AAAAAAAA", w.parameters); err == nil {
 				t.Error("a forged token passes")
 			}
 		})
@@ -199,8 +188,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func TestProviderSendsWhatTheSDKSends(t *testing.T) {
 	each(t, func(t *testing.T, w *environment) {
-		theirs, ours := &recorder{base: w.cloud.Client().Transport}, &recorder{base: w.cloud.Client().Transport}
-		jwt, err := w.issuer.Sign(w.claims())
+		theirs, ours := &recorder{base: w.Cloud.Client().Transport}, &recorder{base: w.Cloud.Client().Transport}
+		jwt, err := w.Issuer.Sign(w.claims())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +197,7 @@ func TestProviderSendsWhatTheSDKSends(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := auth.GetAccessToken(t.Context(), w.provider,
-			w.options("tenant-a", auth.WithHTTPClient(&http.Client{Transport: ours}))...); err != nil {
+			w.Options("tenant-a", "app", auth.WithHTTPClient(&http.Client{Transport: ours}))...); err != nil {
 			t.Fatal(err)
 		}
 		if !maps.Equal(theirs.sent, ours.sent) {
@@ -286,16 +275,16 @@ func (w *environment) callAsTenants(t *testing.T) {
 	if w.service.fake == cloudtest.FederationAnthropic {
 		w.fake.SetAPI(w.api(t, &refused))
 	} else {
-		w.cloud.Handle(host, w.api(t, &refused))
+		w.Cloud.Handle(host, w.api(t, &refused))
 	}
 	tokens := testenv.Cache(t)
 	options := func(namespace string) []auth.Option {
 		object := cache.InvolvedObject{Kind: "Bot", Namespace: namespace, Name: "b", Operation: cache.OperationReconcile}
-		return w.options(namespace, auth.WithCache(tokens, object),
-			auth.WithHTTPClient(&http.Client{Transport: inProcess{w.cloud}}))
+		return w.Options(namespace, "app", auth.WithCache(tokens, object),
+			auth.WithHTTPClient(&http.Client{Transport: inProcess{w.Cloud}}))
 	}
 	transport := func(namespace string) *exchange.Transport {
-		made, err := w.provider.NewTransport(inProcess{w.cloud}, []string{host}, options(namespace)...)
+		made, err := w.provider.NewTransport(inProcess{w.Cloud}, []string{host}, options(namespace)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +294,7 @@ func (w *environment) callAsTenants(t *testing.T) {
 	check := func(what string, want int) {
 		t.Helper()
 		err := w.call(t.Context(), &http.Client{Transport: own})
-		if n := w.cloud.Calls(string(w.service.fake), "token"); n != want || err != nil {
+		if n := w.Cloud.Calls(string(w.service.fake), "token"); n != want || err != nil {
 			t.Errorf("%s: %d exchanges, want %d, %v", what, n, want, err)
 		}
 	}
@@ -331,7 +320,7 @@ func (w *environment) callAsTenants(t *testing.T) {
 	check("after the API refused the token", 3) // the other tenant's is one
 	time.Sleep(known.GetDuration() + 2*time.Hour)
 	check("after its lifetime", 4)
-	if err := w.client.Delete(t.Context(),
+	if err := w.Client.Delete(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: "app"}}); err != nil {
 		t.Fatal(err)
 	}
