@@ -76,7 +76,7 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
 			auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithClusterResource("c"))
 		if err != nil || config.Host != "https://cluster.example.com:443" || config.BearerToken != "" {
-			t.Fatalf("%+v, %v", config, err)
+			t.Fatalf("got %+v, %v, want https://cluster.example.com:443 without a bearer token", config, err)
 		}
 		client := clusterClient(t, config, server)
 		do := func() (int, string) {

@@ -92,7 +92,7 @@ func TestParseClusterReference(t *testing.T) {
 	} {
 		r, err := auth.ParseClusterReference(map[string]string{"provider": "aws", "cluster": "c", "audiences": text})
 		if err != nil || !slices.Equal(r.Audiences, want) {
-			t.Errorf("%q: %+v, %v", text, r, err)
+			t.Errorf("%q: got %q, %v, want %q", text, r.Audiences, err, want)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestClusterConfigFromConfigMap(t *testing.T) {
 	} {
 		if _, err := get(tc.namespace, tc.name, tc.opts...); !errors.Is(err, tc.reason) ||
 			!strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), strconv.Quote(tc.namespace+"/"+tc.name)) {
-			t.Errorf("%s/%s: %v", tc.namespace, tc.name, err)
+			t.Errorf("%s/%s: got %v, want %v with %q", tc.namespace, tc.name, err, tc.reason, tc.want)
 		}
 	}
 }

@@ -32,6 +32,6 @@ func TestTextOfAnErrorEndsWithTheOption(t *testing.T) {
 func TestJSONOfAnErrorHasTheOption(t *testing.T) {
 	encoded, err := json.Marshal((&auth.Error{Remedy: "set the audience"}).About("auth.WithAudiences"))
 	if err != nil || !strings.Contains(string(encoded), `"Option":"auth.WithAudiences"`) {
-		t.Errorf("%s, %v", encoded, err)
+		t.Errorf("got %s, %v, want the option in it", encoded, err)
 	}
 }

@@ -505,7 +505,7 @@ func TestJSONOfErrorsLacksTheCause(t *testing.T) {
 		Err: &url.Error{Op: "Get", URL: "https://h/?sig=" + canary, Err: errors.New(canary)}}
 	encoded, jsonErr := json.Marshal(err)
 	if jsonErr != nil || !strings.Contains(string(encoded), "no answer") {
-		t.Errorf("%s, %v", encoded, jsonErr)
+		t.Errorf("got %s, %v, want the message", encoded, jsonErr)
 	}
 	checkNoCanary(t, string(encoded))
 }

@@ -47,7 +47,7 @@ func TestCallsHavePatience(t *testing.T) {
 					testenv.CheckError(t, err, auth.ErrUnavailable, "get ", "more than 5s", "try again")
 				}
 				if known != nil && (known.RetryAfter() <= 0 || provider.Permanent(known)) {
-					t.Errorf("%+v", known)
+					t.Errorf("got %+v, want a transient error with a hint", known)
 				}
 			})
 		})

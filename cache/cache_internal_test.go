@@ -139,7 +139,7 @@ func TestHardTime(t *testing.T) {
 		now := instantAt(time.Now(), time.Now().Add(-time.Second))
 		e := newEntry(Minted{}, tc.life, tc.max, now)
 		if got := e.hard; got != tc.want {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 		if soft := e.soft; soft > tc.want*80/100 || soft < tc.want*75/100-time.Millisecond {
 			t.Errorf("%s: soft time %s of %s", name, time.Duration(soft), tc.want)

@@ -117,7 +117,7 @@ func TestMinimumLifetimeOnBothClocks(t *testing.T) {
 			e := newEntry(Minted{}, time.Hour, time.Hour, now)
 			later := instant{wall: now.wall + int64(tc.wall), mono: now.mono + int64(tc.mono)}
 			if got := e.lasts(30*time.Minute, later); got != tc.want {
-				t.Errorf("%t", got)
+				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
 	}

@@ -85,7 +85,7 @@ func TestErrorThatEndsItsGoroutine(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if s := c.Stats(); s.Exchanges != 0 || s.Running != 0 || s.Waiting != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want no exchange and no caller", s)
 		}
 	})
 }

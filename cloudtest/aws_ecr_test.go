@@ -252,7 +252,7 @@ func TestAssumeRoleParameters(t *testing.T) {
 			[]string{"team"}, aws.String("who")
 	})
 	if err != nil || aws.ToString(out.SourceIdentity) != "who" {
-		t.Fatalf("%+v, %v", out, err)
+		t.Fatalf("got %+v, %v, want the source identity who", out, err)
 	}
 	// The next role has the transitive tag and the source identity, and cannot
 	// change the latter.

@@ -45,7 +45,7 @@ func TestAccessEntries(t *testing.T) {
 		time.Since(*e.CreatedAt) > time.Minute ||
 		!strings.HasPrefix(*e.AccessEntryArn,
 			"arn:aws:eks:eu-central-1:"+hubAccount+":access-entry/hub/role/"+hubAccount+"/ocm-hub-1/") {
-		t.Errorf("%+v", e)
+		t.Errorf("the access entry is %+v", e)
 	}
 	for name, tc := range map[string]struct {
 		err     error
@@ -137,7 +137,7 @@ func TestUsersByAccessEntry(t *testing.T) {
 		t.Helper()
 		if user, _, err := w.Cloud.AWS().VerifyEKSToken(hubCluster, bearer); err == nil ||
 			err.Error() != "identity is not mapped" || user.UID != "" {
-			t.Errorf("%s: %+v, %v", name, user, err)
+			t.Errorf("%s: got %+v, %v, want no identity", name, user, err)
 		}
 	}
 	creds := session()
@@ -147,7 +147,7 @@ func TestUsersByAccessEntry(t *testing.T) {
 	if err != nil || user.Username != hubAccount+":a-b" ||
 		!slices.Equal(user.Groups, []string{"open-cluster-management:one"}) ||
 		id.RoleARN != hubRole || !strings.HasPrefix(user.UID, "aws-iam-authenticator:"+hubAccount+":AROA") {
-		t.Errorf("%+v, %v", user, err)
+		t.Errorf("got %+v, %v, want a-b in the group of cluster one", user, err)
 	}
 	notMapped("another role", w.bearer(t, agent))
 	w.deleteRole(t, w.hubAdmin, "ocm-hub-1")
@@ -212,7 +212,7 @@ func TestUsersByAuthMap(t *testing.T) {
 			user, _, err := w.Cloud.AWS().VerifyEKSToken(cluster, w.bearer(t, creds))
 			if (err == nil) != tc.ok ||
 				tc.ok && (user.Username != "s1" || !slices.Equal(user.Groups, []string{"system:open-cluster-management:one"})) {
-				t.Errorf("%+v, %v", user, err)
+				t.Errorf("got %+v, %v, want a user: %t", user, err, tc.ok)
 			}
 		})
 	}

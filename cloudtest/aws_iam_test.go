@@ -455,7 +455,7 @@ func TestTrustedRoleThatIsMadeAnew(t *testing.T) {
 	wantCode(t, err, 403, "AccessDenied", "")
 	got, err := w.iam(w.hubAdmin).GetRole(t.Context(), &iam.GetRoleInput{RoleName: aws.String("ocm-hub-1")})
 	if err != nil || !strings.Contains(*got.Role.AssumeRolePolicyDocument, "%22AROA") {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v, want the ID of the old role", got, err)
 	}
 	trust := trustOf(agentRole)
 	if _, err := w.iam(w.hubAdmin).UpdateAssumeRolePolicy(t.Context(),

@@ -56,7 +56,7 @@ func getJSON(t *testing.T, cloud *cloudtest.Cloud, address string, into any) {
 	t.Helper()
 	if status, text, _ := send(t, cloud, http.MethodGet, address, ""); status != http.StatusOK ||
 		json.Unmarshal([]byte(text), into) != nil {
-		t.Fatalf("%s: %d %s", address, status, text)
+		t.Fatalf("%s: got %d %s, want JSON", address, status, text)
 	}
 }
 

@@ -326,7 +326,7 @@ func TestFaults(t *testing.T) {
 		end := w.Cloud.AddFault(fault)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := w.exchange(ctx, token); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%+v: %v", fault, err)
+			t.Errorf("%+v: got %v, want the end of the context", fault, err)
 		}
 		cancel()
 		end()

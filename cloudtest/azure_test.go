@@ -81,7 +81,7 @@ func (w *azureEnvironment) token(t *testing.T, scope string) string {
 		Token string `json:"access_token"`
 	}
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || status != http.StatusOK || answer.Token == "" {
-		t.Fatalf("%d, %s", status, text)
+		t.Fatalf("got %d %s, want a token", status, text)
 	}
 	return answer.Token
 }
@@ -160,7 +160,7 @@ func TestEntraRefuses(t *testing.T) {
 		}
 		if err := json.Unmarshal([]byte(text), &body); err != nil || status != tc.status || body.Kind != tc.kind ||
 			!strings.HasPrefix(body.Description, tc.want) {
-			t.Errorf("%s: %d, %s, %v", name, status, text, err)
+			t.Errorf("%s: got %d %s, %v, want %d %s %s", name, status, text, err, tc.status, tc.kind, tc.want)
 		}
 		if header.Get("Content-Type") != "application/json; charset=utf-8" || header.Get("x-ms-request-id") != body.Trace ||
 			body.Trace == "" {
@@ -189,7 +189,7 @@ func TestAzureServicesVerify(t *testing.T) {
 	for scope, address := range addresses {
 		token := w.token(t, scope)
 		if status, text := w.get(t, address, token); status != http.StatusOK {
-			t.Errorf("%s: %d, %s", address, status, text)
+			t.Errorf("%s: got %d %s, want 200", address, status, text)
 		}
 		for other, elsewhere := range addresses {
 			if status, _ := w.get(t, elsewhere, token); other != scope && status != http.StatusUnauthorized {
@@ -243,7 +243,7 @@ func TestEntraIssuesTokensForResourcesThatTheTenantHas(t *testing.T) {
 	for _, resource := range []string{database, ownAPI, guid} {
 		token := w.token(t, resource+"/.default")
 		if id, ok := azure.Identity(token); !ok || id.Audience != resource || id.ClientID != entraClient {
-			t.Errorf("%s: %+v", resource, id)
+			t.Errorf("%s: got a token of %+v", resource, id)
 		}
 		if status, text := metadata(resource); status != http.StatusOK {
 			t.Errorf("%s from the metadata service: %d %s", resource, status, text)

@@ -217,7 +217,7 @@ func TestGCPMetadataServer(t *testing.T) {
 		"instance/service-accounts/default/identity?audience=x": "eyJ",
 	} {
 		if status, body := get(path, "Google"); status != 200 || !strings.HasPrefix(body, want) {
-			t.Errorf("%s: %d, %s", path, status, body)
+			t.Errorf("%s: got %d %s, want %q", path, status, body, want)
 		}
 	}
 	if status, body := get("project/project-id", ""); status != 403 ||

@@ -57,7 +57,7 @@ func TestHandleServesAHostOverTLSAndCountsItsRequests(t *testing.T) {
 	}))
 	if status, body, _ := send(t, cloud, http.MethodGet, "https://vault.example/v1/secret",
 		""); status != http.StatusCreated || body != "hello" {
-		t.Errorf("%d %q", status, body)
+		t.Errorf("got %d %q, want 201 hello", status, body)
 	}
 	if n := cloud.Calls("vault.example", "GET /v1/secret"); n != 1 {
 		t.Errorf("%d calls in %+v", n, cloud.Log())
@@ -112,7 +112,7 @@ func TestHandleReplacesAServiceOfTheCloud(t *testing.T) {
 	cloud.Handle("sts.eu-west-2.amazonaws.com", http.NotFoundHandler())
 	if status, _, _ := send(t, cloud, http.MethodGet, "https://sts.eu-west-2.amazonaws.com/",
 		""); status != http.StatusNotFound || cloud.Calls("sts", "") != 0 {
-		t.Errorf("%d, %+v", status, cloud.Log())
+		t.Errorf("got %d after %+v, want 404 of the handler", status, cloud.Log())
 	}
 }
 
@@ -138,7 +138,7 @@ func TestVerifySignatureReturnsTheCaller(t *testing.T) {
 	req := request()
 	id, err := w.Cloud.AWS().VerifySignature(req, "secretsmanager", "eu-west-2")
 	if err != nil || id.RoleARN != roleARN {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("got %+v, %v, want the role %s", id, err, roleARN)
 	}
 	if body, err := io.ReadAll(req.Body); err != nil || string(body) != "body" {
 		t.Errorf("the body afterwards: %q, %v", body, err)

@@ -72,12 +72,12 @@ func TestOAuthExchange(t *testing.T) {
 	if status != http.StatusOK || answer["token_type"] != "Bearer" || answer["expires_in"] != 3600.0 ||
 		answer["scope"] != "read" ||
 		answer["issued_token_type"] != "urn:ietf:params:oauth:token-type:access_token" || answer["refresh_token"] != nil {
-		t.Fatalf("%d %v", status, answer)
+		t.Fatalf("got %d %v, want an access token for read", status, answer)
 	}
 	id, ok := o.Identity(token)
 	if !ok || id.Issuer != w.Issuer.URL() || id.Subject != subject || id.Actor != subject || id.Audience != "api" ||
 		id.Resource != "https://api.example/" || len(id.Scopes) != 1 || time.Until(id.Expiration) > time.Hour {
-		t.Errorf("%+v", id)
+		t.Errorf("the server knows %+v", id)
 	}
 	var keys jose.JSONWebKeySet
 	getJSON(t, w.Cloud, oauthIssuer+"/jwks", &keys)
@@ -93,7 +93,7 @@ func TestOAuthExchange(t *testing.T) {
 	}
 	if err := parsed.Claims(keys.Key(parsed.Headers[0].KeyID)[0], &claims); err != nil || claims.Subject != subject ||
 		claims.Issuer != o.URL() || claims.Audience[0] != "api" || claims.Act.Sub != subject {
-		t.Errorf("%+v, %v", claims, err)
+		t.Errorf("the claims are %+v, %v", claims, err)
 	}
 	for name := range w.Cloud.Log()[0].Parameters {
 		if strings.HasSuffix(name, "_token") {
@@ -165,7 +165,7 @@ func TestOAuthRefusals(t *testing.T) {
 			status, answer := w.post(t, form)
 			if code, _ := answer["error"].(string); status != tc.status || code != tc.code ||
 				(answer["access_token"] == nil) != (code != "") {
-				t.Errorf("%d %v", status, answer)
+				t.Errorf("got %d %v, want %d %q", status, answer, tc.status, tc.code)
 			}
 		})
 	}
@@ -216,7 +216,7 @@ func TestOAuthClients(t *testing.T) {
 			status, answer := w.post(t, merge(w.form(t), tc.form), "Authorization", tc.authorization)
 			if (status == http.StatusOK) != tc.ok ||
 				!tc.ok && (status != http.StatusUnauthorized || answer["error"] != "invalid_client") {
-				t.Errorf("%d %v", status, answer)
+				t.Errorf("got %d %v, want a token: %t", status, answer, tc.ok)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestOAuthMetadata(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &document); err != nil || status != want ||
 			want == 200 && (document["issuer"] != o.URL() ||
 				document["token_endpoint"] != "https://login.example/realms/one/token") {
-			t.Errorf("%s: %d %s, %v", path, status, text, err)
+			t.Errorf("%s: got %d %s, %v, want %d", path, status, text, err, want)
 		}
 	}
 	if resp, err := w.Cloud.Client().Get(oauthIssuer + "/jwks"); err == nil { //nolint:noctx // fails at once

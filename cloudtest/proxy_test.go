@@ -28,7 +28,7 @@ func TestProxy(t *testing.T) {
 	}
 	ca, err := os.ReadFile(filepath.Join(dir, "cloud-ca.pem"))
 	if err != nil || !slices.Contains(env, "SSL_CERT_FILE="+filepath.Join(dir, "cloud-ca.pem")) {
-		t.Fatalf("%q, %v", env, err)
+		t.Fatalf("the environment is %q, %v, want SSL_CERT_FILE in it", env, err)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)

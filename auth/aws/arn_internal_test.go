@@ -21,7 +21,7 @@ func FuzzPlainRole(f *testing.F) {
 		}
 		if parsed, err := ParseRoleARN(arn); err != nil || parsed.String() != arn || parsed.Path != "/" ||
 			parsed.Partition != "aws" {
-			t.Errorf("%q: %+v, %v", arn, parsed, err)
+			t.Errorf("%q is plain, but parses as %+v, %v", arn, parsed, err)
 		}
 	})
 }

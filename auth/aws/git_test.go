@@ -122,7 +122,7 @@ func TestGitEndsWithItsCredentials(t *testing.T) {
 	c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{},
 		w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)))...)
 	if err != nil || c.GetDuration() > 5*time.Minute {
-		t.Errorf("%v, %v", c, err)
+		t.Errorf("got %v, %v, want five minutes at most", c, err)
 	}
 }
 

@@ -273,7 +273,7 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 			token, err := w.get(t, "tenant-a", "app",
 				append([]auth.Option{auth.WithCache(tokens, testenv.Object("tenant-a"))}, variant...)...)
 			if err != nil {
-				t.Fatalf("%d: %v", n, err)
+				t.Fatalf("variant %d: %v", n, err)
 			}
 			if other, ok := seen[token.AccessKeyID()]; ok && other != n {
 				t.Errorf("%d and %d share credentials", n, other)

@@ -196,7 +196,7 @@ func TestSessionNames(t *testing.T) {
 		{strings.Repeat("a", 32), strings.Repeat("b", 31), strings.Repeat("a", 32) + "." + strings.Repeat("b", 31)},
 	} {
 		if got := sessionName("", tc.namespace, tc.name); got != tc.want {
-			t.Errorf("%s/%s: %q", tc.namespace, tc.name, got)
+			t.Errorf("%s/%s: got %q, want %q", tc.namespace, tc.name, got, tc.want)
 		}
 	}
 	if got := sessionName("hub", "tenant-a", "app"); got != "hub=tenant-a.app" {

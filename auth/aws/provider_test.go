@@ -104,7 +104,7 @@ func TestCredentialsProvider(t *testing.T) {
 	for range 3 {
 		who, err := sdkClient.GetCallerIdentity(t.Context(), nil)
 		if err != nil || sdk.ToString(who.Arn) != "arn:aws:sts::123456789012:assumed-role/tenant-a/tenant-a.app" {
-			t.Fatalf("%+v, %v", who, err)
+			t.Fatalf("STS knows %+v, %v, want the session of the role tenant-a", who, err)
 		}
 	}
 	if n := w.Cloud.Calls("sts", "AssumeRoleWithWebIdentity"); n != 1 {

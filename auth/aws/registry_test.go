@@ -193,14 +193,14 @@ func TestRepositoriesThatAreRefused(t *testing.T) {
 	} {
 		input, err := p.ParseArtifactRepository(repository, &provider.Options{})
 		if !errors.Is(err, auth.ErrMisconfigured) || input != "" {
-			t.Errorf("%.200q: %q, %v", repository, input, err)
+			t.Errorf("%.200q: got %q, %v, want ErrMisconfigured", repository, input, err)
 		} else if len(err.Error()) > 1000 {
 			t.Errorf("%.100q: the message has %d bytes", repository, len(err.Error()))
 		}
 	}
 	for _, repository := range []string{registryHost, registryHost + "/a/b", strings.ToUpper(registryHost) + "/a"} {
 		if input, err := p.ParseArtifactRepository(repository, &provider.Options{}); err != nil || input != "eu-central-1" {
-			t.Errorf("%q: %q, %v", repository, input, err)
+			t.Errorf("%q: got %q, %v, want the region eu-central-1", repository, input, err)
 		}
 	}
 }

@@ -168,7 +168,7 @@ func TestIdentityBindingsOfTheController(t *testing.T) {
 	}
 	id, err := controller(bound())
 	if err != nil || id.ClientID != clientA || id.Subject != subjectA {
-		t.Fatalf("%+v, %v", id, err)
+		t.Fatalf("got a token of %+v, %v, want one of %q", id, err, clientA)
 	}
 	for _, call := range w.Cloud.Log() {
 		if call.Service != "aks-token-proxy" || call.Host != "login.microsoftonline.com" {

@@ -143,7 +143,7 @@ func TestEnvironmentFile(t *testing.T) {
 	p := &azure.Provider{}
 	token, err := get(t, p, w.Options("tenant-a", "own")...)
 	if err != nil || w.whose(token).Audience != "https://"+ownManager {
-		t.Fatalf("%v", err)
+		t.Fatalf("got %v, %v, want a token for https://%s", token, err, ownManager)
 	}
 	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
 		t.Fatal(err)

@@ -252,6 +252,6 @@ func TestClusterIDsThatAreRefused(t *testing.T) {
 	}
 	if access, err := p.GetAccessTokenOptionsForCluster(&provider.Options{ClusterResource: good}); err != nil ||
 		len(access.AccessTokens) != 2 {
-		t.Errorf("%d, %v", len(access.AccessTokens), err)
+		t.Errorf("got %d access tokens, %v, want 2", len(access.AccessTokens), err)
 	}
 }

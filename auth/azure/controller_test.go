@@ -75,7 +75,7 @@ func TestControllerWithWorkloadIdentity(t *testing.T) {
 	}
 	if id, err := w.controller(t, p, auth.WithScopes("https://storage.azure.com/.default")); err != nil ||
 		id.Audience != "https://storage.azure.com" {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("got a token of %+v, %v, want one for storage", id, err)
 	}
 	w.Cloud.Azure().RemoveFederatedCredentials(tenantID, clientA)
 	w.Cloud.Azure().SetManagedIdentity(tenantID, clientB)
@@ -144,7 +144,7 @@ func TestControllerWithCertificate(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrDenied, "AADSTS700027", "register the certificate")
 	w.Cloud.Azure().SetClientCertificate(tenantID, clientB, certificate)
 	if id, err := w.controller(t, &azure.Provider{}); err != nil || id.ClientID != clientB {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("got a token of %+v, %v, want one of %q", id, err, clientB)
 	}
 	if err := os.WriteFile(file, []byte("gone"), 0o600); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestControllerWithManagedIdentity(t *testing.T) {
 	}
 	t.Setenv("AZURE_CLIENT_ID", clientB)
 	if id, err := w.controller(t, p); err != nil || id.ClientID != clientB {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("got a token of %+v, %v, want one of %q", id, err, clientB)
 	}
 	t.Setenv("AZURE_CLIENT_ID", clientA)
 	_, err := w.controller(t, p)

@@ -21,7 +21,7 @@ func TestGit(t *testing.T) {
 		c, err := auth.GetGitCredentials(t.Context(), p,
 			w.Options("tenant-a", "app", auth.WithGitURL(parseURL(t, address)))...)
 		if err != nil || c.Username() != "" || c.Password() != "" || c.GetDuration() <= 0 {
-			t.Fatalf("%v, %v", c, err)
+			t.Fatalf("got %v, %v, want a bearer token without a user", c, err)
 		}
 		for bearer, want := range map[string]int{c.BearerToken(): http.StatusOK, "": http.StatusUnauthorized} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,

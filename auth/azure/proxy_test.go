@@ -41,7 +41,7 @@ func TestAgentsAreDialledDirectly(t *testing.T) {
 				t.Fatalf("%v; the proxy was asked %q", err, asked())
 			}
 			if own, err := azure.FromToken(token); err != nil || own.AccessToken().Token != "own-token" {
-				t.Errorf("%v, %v", own, err)
+				t.Errorf("got %v, %v, want own-token", own, err)
 			}
 		})
 	}

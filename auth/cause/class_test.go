@@ -136,7 +136,7 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%s %d %s %q is %+v, not %s", tc.provider, tc.status, tc.code, tc.text, c, tc.id)
 		}
 		if c.Reason != "" && (c.Service == "" || c.Summary == "" || len(c.Causes) == 0 || c.Remedy == "") {
-			t.Errorf("%+v", c)
+			t.Errorf("the class lacks a part: %+v", c)
 		}
 		if strings.Contains(c.Remedy, "<") {
 			t.Errorf("%s: a shell takes that for a redirection: %s", c.Reason, c.Remedy)
@@ -156,7 +156,7 @@ func TestClasses(t *testing.T) {
 func TestClassRemedy(t *testing.T) {
 	e := &auth.Error{Provider: "azure", Code: "AADSTS700016", StatusCode: 400, Remedy: "use the client ID"}
 	if c := cause.ClassOf(e); c.Remedy != e.Remedy || c.Grant != "" {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want the error's own remedy and no grant", c)
 	}
 	// STS gives the same answer for a role that does not exist.
 	e = &auth.Error{Provider: "aws", Code: "AccessDenied", StatusCode: 403, Message: "sts:AssumeRoleWithWebIdentity",
@@ -164,13 +164,13 @@ func TestClassRemedy(t *testing.T) {
 	if c := cause.ClassOf(e); !strings.Contains(c.Grant, "aws iam update-assume-role-policy") ||
 		strings.Contains(c.Remedy, "trust") || !strings.Contains(c.Causes[0], "StringEquals") ||
 		c.Causes[1] != "the role does not exist" {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want the grant and the causes of the class", c)
 	}
 	if c := cause.ClassOf(errors.New("else")); c.Reason != "" {
-		t.Errorf("%+v", c)
+		t.Errorf("another error has the class %+v", c)
 	}
 	if c := cause.ClassOf(nil); c.Reason != "" {
-		t.Errorf("%+v", c)
+		t.Errorf("no error has the class %+v", c)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestRemedyOfTheClassBeatsThatOfTheOperation(t *testing.T) {
 	} {
 		e.Remedy = grant
 		if c := cause.ClassOf(&e); c.Remedy != want || c.Grant == grant {
-			t.Errorf("%+v", c)
+			t.Errorf("got %+v, want the remedy %q", c, want)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestConditionOf(t *testing.T) {
 			c := cause.ConditionOf(tc.err, "IdentityReady", 7)
 			if c.Type != "IdentityReady" || c.ObservedGeneration != 7 || c.Status != tc.status || c.Reason != tc.reason ||
 				tc.message != "" && c.Message != tc.message {
-				t.Errorf("%+v", c)
+				t.Errorf("got %+v, want %s, %s and %q", c, tc.status, tc.reason, tc.message)
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestConditionsNameNoOtherIdentity(t *testing.T) {
 			Message: "the annotation is missing"}, "Ready", 1)
 		class := cause.ClassFor(p, cause.IdentityNotConfigured)
 		if text := c.Message + class.Summary; strings.Contains(text, "is used") || strings.Contains(text, "node") {
-			t.Errorf("%s: %s", p, text)
+			t.Errorf("the condition of %s names another identity: %s", p, text)
 		}
 	}
 }

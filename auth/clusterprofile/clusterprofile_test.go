@@ -212,7 +212,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u, err := config.Proxy(&http.Request{}); err != nil || u.String() != c.ProxyURL {
-		t.Errorf("%v, %v", u, err)
+		t.Errorf("got %v, %v, want %s", u, err, c.ProxyURL)
 	}
 	for _, malformed := range []string{"proxy.example", "ftp://proxy.example", "http://", "http://%"} {
 		c.ProxyURL = malformed

@@ -43,7 +43,7 @@ func TestTokenSource(t *testing.T) {
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.Cloud.Client())
 	status, body, err := userinfo(t.Context(), t, oauth2.NewClient(ctx, source), "https://oauth.example/userinfo")
 	if err != nil || status != http.StatusOK || body != `{"scope":"read","sub":"system:serviceaccount:tenant-a:app"}` {
-		t.Errorf("%d %s, %v", status, body, err)
+		t.Errorf("got %d %s, %v, want the user of tenant-a", status, body, err)
 	}
 	first, err := source.Token()
 	if err != nil {
@@ -82,7 +82,7 @@ func TestTransport(t *testing.T) {
 	for range 3 {
 		status, body, err := userinfo(t.Context(), t, client, "https://oauth.example/userinfo")
 		if err != nil || status != http.StatusOK || !strings.Contains(body, subject("tenant-a")) {
-			t.Errorf("%d %s, %v", status, body, err)
+			t.Errorf("got %d %s, %v, want the user of tenant-a", status, body, err)
 		}
 	}
 	if n := w.Cloud.Calls("oauth", "token"); n != 1 {
@@ -194,7 +194,7 @@ func TestHostsOfATransport(t *testing.T) {
 			}
 			if err != nil || len(got) != 1 || strings.HasPrefix(got[0].authorization, "Bearer ey") != tc.want ||
 				got[0].other != "stays" {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("the service got %v, %v, want the token in it: %t", got, err, tc.want)
 			}
 		})
 	}

@@ -206,7 +206,7 @@ func TestAnswersThatAreGood(t *testing.T) {
 				t.Errorf("lives for %s, want %s", d, tc.want)
 			}
 			if token.Type() != "Bearer" || !strings.Contains(" "+strings.Join(token.Scopes(), " ")+" ", " read ") {
-				t.Errorf("%s, %q", token.Type(), token.Scopes())
+				t.Errorf("got a %s token for %q, want a Bearer token for read", token.Type(), token.Scopes())
 			}
 		})
 	}

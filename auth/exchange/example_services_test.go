@@ -68,7 +68,7 @@ func TestPageShowsCompiledCode(t *testing.T) {
 	for _, p := range []*exchange.Provider{anthropicAPI, openAIAPI, databricks, keycloak, confluent, tailscale, vault,
 		octoSTS, quay, dockerHub, anyService} {
 		if audiences, err := p.GetAudiences(t.Context(), sa, nil); err != nil || len(audiences) != 1 {
-			t.Errorf("%s: %q, %v", p.GetName(), audiences, err)
+			t.Errorf("%s: got the audiences %q, %v, want one", p.GetName(), audiences, err)
 		}
 	}
 }

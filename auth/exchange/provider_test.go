@@ -95,7 +95,7 @@ func TestServiceAccountGetsAToken(t *testing.T) {
 	if token.Type() != "Bearer" || token.IssuedTokenType() != exchange.TokenTypeAccessToken ||
 		strings.Join(token.Scopes(), " ") != "read write" ||
 		token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || time.Until(token.ExpiresAt()) > time.Hour {
-		t.Errorf("%v: %s, %q, %q", token, token.Type(), token.IssuedTokenType(), token.Scopes())
+		t.Errorf("got %v: %s of type %q for %q", token, token.Type(), token.IssuedTokenType(), token.Scopes())
 	}
 	want := map[string]string{"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
 		"subject_token_type": exchange.TokenTypeJWT,

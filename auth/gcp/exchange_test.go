@@ -387,7 +387,7 @@ func TestSTSEndpoint(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", endpoint, err)
 		} else if calls := w.Cloud.Log()[before:]; len(calls) != 1 || calls[0].Host != host {
-			t.Errorf("%q: %+v", endpoint, calls)
+			t.Errorf("%q: made %+v, want one request to %s", endpoint, calls, host)
 		}
 	}
 	p := &gcp.Provider{AllowedSTSHosts: []string{"sts.corp.example:8443"}}

@@ -104,7 +104,7 @@ func TestHostsNamedAsRegistries(t *testing.T) {
 		"us-maven.pkg.dev": false, "us-docker.pkg.dev.evil.example": false,
 	} {
 		if got := (&gcp.Provider{}).OwnsRegistry(host); got != want {
-			t.Errorf("%q: %t", host, got)
+			t.Errorf("%q: got %t, want %t", host, got, want)
 		}
 	}
 }

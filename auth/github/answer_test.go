@@ -266,7 +266,7 @@ func TestAnswers(t *testing.T) {
 				opts)
 			if tc.reason == "" {
 				if err != nil || token.GetDuration() <= 0 {
-					t.Errorf("%v, %v", token, err)
+					t.Errorf("got %v, %v, want a token", token, err)
 				}
 				return
 			}

@@ -123,7 +123,7 @@ func TestServiceAccountGetsItsGrant(t *testing.T) {
 			t.Errorf("%s got %s, want %s", namespace, got, want)
 		}
 		if token.GetDuration() > time.Hour || token.GetDuration() < 59*time.Minute || !token.ExpiresAt().After(time.Now()) {
-			t.Errorf("%v", token)
+			t.Errorf("got %v, want one that is valid for an hour", token)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestRequest(t *testing.T) {
 		"Content-Type":         "application/json; charset=utf-8",
 		"X-GitHub-Api-Version": "2022-11-28", "User-Agent": "workloadid"} {
 		if got := seen.Header.Get(name); got != want {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("the header %s is %q, want %q", name, got, want)
 		}
 	}
 }
@@ -409,7 +409,7 @@ func TestControllersOwnIdentity(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "the controller itself", "github.Provider.OwnGrant")
 	var e *auth.Error
 	if !errors.As(err, &e) || e.Cause != provider.CauseNoOwnIdentity {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want the cause %q", err, provider.CauseNoOwnIdentity)
 	}
 	seen := map[string]bool{}
 	for _, namespace := range []string{"tenant-a", "tenant-b", "tenant-c"} { // as three controllers that share a cache
@@ -521,7 +521,7 @@ func TestExpiry(t *testing.T) {
 				sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-b", Name: "app"}}
 				token, err := w.provider().NewTokenForServiceAccount(t.Context(), "", sa, &provider.Options{HTTPClient: client})
 				if err != nil || token.GetDuration() != tc.want {
-					t.Errorf("%v, %v", token, err)
+					t.Errorf("got %v, %v, want %s", token, err, tc.want)
 				}
 			})
 		})

@@ -30,7 +30,7 @@ func TestServiceAccountOf(t *testing.T) {
 		jwtOf(`{"sub":"system:serviceaccount:tenant-a:app","kubernetes.io":{"serviceaccount":{"uid":"u"}}}`)+
 			"\n", map[string]string{"a": "b"})
 	if err != nil || sa.Namespace != "tenant-a" || sa.Name != "app" || sa.UID != "u" || sa.Annotations["a"] != "b" {
-		t.Errorf("%+v, %v", sa, err)
+		t.Errorf("got %+v, %v, want the UID and the annotation of tenant-a/app", sa, err)
 	}
 	for _, token := range []string{"", "x", "a.b.c", jwtOf(`{}`), jwtOf(`{"sub":"system:node:n"}`),
 		jwtOf(`{"sub":"system:serviceaccount:a"}`),
@@ -53,12 +53,12 @@ func TestExecInfo(t *testing.T) {
 	if err != nil || info.Cluster == nil || info.Cluster.Server != "https://c:6443" ||
 		string(info.Cluster.CAData) != "ca" ||
 		info.Cluster.ProxyURL != "http://p:3128" || string(info.Cluster.Config) != `{"a":1}` {
-		t.Fatalf("%+v, %v", info, err)
+		t.Fatalf("got %+v, %v, want the whole cluster", info, err)
 	}
 	answer, err := info.Encode("token", end)
 	const want = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1","spec":{"interactive":false},"status":{"expirationTimestamp":"2030-01-02T02:04:05Z","token":"token"}}` + "\n"
 	if err != nil || string(answer) != want {
-		t.Errorf("%s, %v", answer, err)
+		t.Errorf("got %s, %v, want %s", answer, err, want)
 	}
 	if answer, err := info.Encode("token", time.Time{}); err != nil ||
 		strings.Contains(string(answer), "expirationTimestamp") {
@@ -79,7 +79,7 @@ func TestReadDockerServer(t *testing.T) {
 	} {
 		got, err := plugin.ReadDockerServer(t.Context(), strings.NewReader(in))
 		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v", in, got, err)
+			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestGitRequest(t *testing.T) {
 			}
 		}
 		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v", in, got, err)
+			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestGitRequestEndsWithAnEmptyLine(t *testing.T) {
 	defer out.Close() //nolint:errcheck // never fails
 	go func() { _, _ = io.WriteString(out, "protocol=https\nhost=h\n\n") }()
 	if r, err := plugin.ReadGitRequest(t.Context(), in); err != nil || r.Host != "h" {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want the host h", r, err)
 	}
 	if _, err := plugin.ReadGitRequest(t.Context(), endless{}); !errors.Is(err, auth.ErrMisconfigured) ||
 		!strings.Contains(err.Error(), "more than") {
@@ -153,7 +153,7 @@ func TestGitCredentials(t *testing.T) {
 		}
 		got, err := r.Encode(tc.credential)
 		if string(got) != tc.want || (err == nil) != (tc.want != "") {
-			t.Errorf("%s: %q, %v", name, got, err)
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, tc.want)
 		}
 	}
 }
@@ -162,11 +162,11 @@ func TestProcessCredentials(t *testing.T) {
 	got, err := plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s", SessionToken: "t", AccountID: "1",
 		Expires: end}.Encode()
 	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s","SessionToken":"t","Expiration":"2030-01-02T02:04:05Z","AccountId":"1"}` + "\n"; err != nil || string(got) != want {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 	got, err = plugin.ProcessCredentials{AccessKeyID: "i", SecretAccessKey: "s"}.Encode()
 	if want := `{"Version":1,"AccessKeyId":"i","SecretAccessKey":"s"}` + "\n"; err != nil || string(got) != want {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestKubelet(t *testing.T) {
 		}
 		var r kubeletv1.CredentialProviderResponse
 		if err != nil || json.Unmarshal(content, &r) != nil || len(r.Auth) != 1 || r.Auth[host].Password != "p" {
-			t.Errorf("%s: %v, %v", image, r.Auth, err)
+			t.Errorf("%s: got %v, %v, want the password of %s", image, r.Auth, err, host)
 		}
 	}
 	request := &kubeletv1.CredentialProviderRequest{Image: "r.example/a"}
@@ -195,7 +195,7 @@ func TestKubelet(t *testing.T) {
 		var r kubeletv1.CredentialProviderResponse
 		if err != nil || json.Unmarshal(content, &r) != nil || r.CacheDuration.Duration > want ||
 			r.CacheDuration.Duration < want-2*time.Second {
-			t.Errorf("%s: %v, %v", life, r.CacheDuration, err)
+			t.Errorf("%s: got %v, %v, want %s", life, r.CacheDuration, err, want)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestNothingToHandOut(t *testing.T) {
 		},
 	} {
 		if answer, err := encode(); !errors.Is(err, auth.ErrUnavailable) || len(answer) != 0 {
-			t.Errorf("%s: %q, %v", name, answer, err)
+			t.Errorf("%s: got %q, %v, want ErrUnavailable", name, answer, err)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func TestControllerTokenForClusters(t *testing.T) {
 		"vault": "https://vault:443", "sts.amazonaws.com": "https://sts.amazonaws.com:443",
 	} {
 		if got, err := get(address); err != nil || claims(t, got).Audience[0] != audience {
-			t.Errorf("%s: %v, %v", address, got, err)
+			t.Errorf("%s: got %v, %v, want the audience %q", address, got, err, audience)
 		}
 	}
 	for name, call := range map[string]func() (auth.Token, error){

@@ -122,7 +122,7 @@ func TestManyMintOnce(t *testing.T) {
 			c := []*Cache{one, two}[i%2]
 			if e, err := c.GetOrMint(context.Background(), cache.Key{1}, s.mint); err != nil ||
 				string(e.Data) != "credential 1" {
-				t.Errorf("%s, %v", e.Data, err)
+				t.Errorf("got %s, %v, want credential 1", e.Data, err)
 			}
 		})
 	}
@@ -373,7 +373,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	e, err := c.GetOrMint(t.Context(), cache.Key{1}, s.mint)
 	if !errors.Is(err, ErrNotKept) || string(e.Data) != "credential 1" ||
 		!strings.Contains(err.Error(), "switch the cache off") {
-		t.Errorf("%s, %v", e.Data, err)
+		t.Errorf("got %s, %v, want credential 1 and ErrNotKept", e.Data, err)
 	}
 }
 

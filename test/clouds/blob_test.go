@@ -82,7 +82,7 @@ func checkBlob(t *testing.T, client *azblob.Client, n int) {
 	}
 	for range n {
 		if content, err := download(t.Context(), client); err != nil || content != "hello" {
-			t.Fatalf("got the content %q and the error %v, want \"hello\"", content, err)
+			t.Fatalf("got %q, %v, want hello", content, err)
 		}
 	}
 }

@@ -106,16 +106,16 @@ func TestIAMSDKAndStoreShareKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if operation, err = pools.Operations.Get(operation.Name).Do(); err != nil || !operation.Done {
-		t.Fatalf("%+v, %v", operation, err)
+		t.Fatalf("the operation is %+v, %v, want it done", operation, err)
 	}
 	content, version, err := store.Read(t.Context(), issuer.KeysFile)
 	if err != nil || string(content) != keySet {
-		t.Fatalf("%s, %v", content, err)
+		t.Fatalf("got %s, %v, want %s", content, err, keySet)
 	}
 	if err := store.Write(t.Context(), issuer.KeysFile, []byte(`{"keys":[]}`), version); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := pools.Get(gcpProvider).Do(); err != nil || p.Oidc.JwksJson != `{"keys":[]}` {
-		t.Errorf("%+v, %v", p, err)
+		t.Errorf("got %+v, %v, want the keys of the store", p, err)
 	}
 }

@@ -31,7 +31,7 @@ func flagsOf(bind func(*pflag.FlagSet)) map[string]string {
 func TestFlags(t *testing.T) {
 	want := flagsOf((&before.Config{}).BindFlags)
 	if len(want) != 3 {
-		t.Errorf("%v", want)
+		t.Errorf("got the flags %v, want three", want)
 	}
 	want["token-minimum-lifetime"] = "duration 10m0s"
 	if got := flagsOf((&after.Config{}).BindFlags); !maps.Equal(got, want) {

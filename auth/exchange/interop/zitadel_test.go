@@ -221,7 +221,7 @@ func TestZitadel(t *testing.T) {
 	}
 	if token.Type() != "Bearer" || token.IssuedTokenType() != exchange.TokenTypeAccessToken ||
 		strings.Join(token.Scopes(), " ") != "openid profile" || token.GetDuration() <= 0 {
-		t.Errorf("%v: %q, %q", token, token.IssuedTokenType(), token.Scopes())
+		t.Errorf("got %v of type %q for %q", token, token.IssuedTokenType(), token.Scopes())
 	}
 	idTokens := &exchange.Provider{IssuerURL: w.server.URL, RequestedTokenType: exchange.TokenTypeIDToken,
 		Client: exchange.ClientSecretBasic(clientID, secretOf(secret))}
@@ -236,7 +236,7 @@ func TestZitadel(t *testing.T) {
 	var claims jwt.Claims
 	if err := parsed.UnsafeClaimsWithoutVerification(&claims); err != nil || claims.Subject != subject ||
 		claims.Issuer != w.server.URL || id.Type() != "N_A" || id.GetDuration() <= 0 {
-		t.Errorf("%v: %+v, %v", id, claims, err)
+		t.Errorf("got %v with the claims %+v, %v", id, claims, err)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestZitadelAssertions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if token.Type() != "Bearer" || strings.Join(token.Scopes(), " ") != "openid" || token.GetDuration() <= 0 {
-		t.Errorf("%v: %q", token, token.Scopes())
+		t.Errorf("got %v for %q, want openid", token, token.Scopes())
 	}
 	for name, tc := range map[string]struct {
 		provider  *exchange.Provider
