@@ -100,7 +100,7 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			got, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, informer{k8s, shared}),
-				auth.WithOwner(testenv.Object("tenant-a")), auth.WithAnnotations(map[string]string{"identity": "two"}))
+				testenv.Owner("tenant-a"), auth.WithAnnotations(map[string]string{"identity": "two"}))
 			if token, ok := got.(*tagged); err != nil || !ok || token.identity != "two" {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -113,7 +113,7 @@ func TestCallersAnnotationsNeverWriteToTheInformer(t *testing.T) {
 }
 
 func TestCallersAnnotationsNeedAServiceAccount(t *testing.T) {
-	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithOwner(testenv.Object("tenant-a")),
+	_, err := auth.GetAccessToken(t.Context(), silent{t}, testenv.Owner("tenant-a"),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "the caller's identity", "without a ServiceAccount",
 		"name a ServiceAccount")
@@ -123,7 +123,7 @@ func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
 	k8s := newCluster()
 	k8s.create("tenant-a", "default-app", map[string]string{"identity": "one"})
 	settings := &auth.Settings{ObjectLevelWorkloadIdentity: true, DefaultServiceAccount: "default-app"}
-	got := mustGet(t, &exchange{}, auth.WithClient(k8s), auth.WithSettings(settings), auth.WithOwner(testenv.Object("tenant-a")),
+	got := mustGet(t, &exchange{}, auth.WithClient(k8s), auth.WithSettings(settings), testenv.Owner("tenant-a"),
 		auth.WithAnnotations(map[string]string{"identity": "two"}))
 	if got.identity != "two" || got.subject != "tenant-a/default-app" {
 		t.Errorf("got identity %q of %q", got.identity, got.subject)
@@ -135,7 +135,7 @@ func TestCallersAnnotationsWithTheDefaultServiceAccount(t *testing.T) {
 func TestCallersAnnotationsThatAreMalformed(t *testing.T) {
 	k8s := newCluster()
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "malformed"})
-	opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}
+	opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a")}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, `the annotation "identity" is malformed`)
 	_, err = auth.GetAccessToken(t.Context(), &exchange{},

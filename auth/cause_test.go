@@ -41,7 +41,7 @@ func TestCauses(t *testing.T) {
 			want: provider.CauseAudienceNotAllowed},
 		"audience of the API server": {opts: []auth.Option{auth.WithAudiences("kubernetes"),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true})}, want: provider.CauseAPIServerAudience},
-		"ServiceAccount of another one": {opts: []auth.Option{auth.WithOwner(testenv.Object("tenant-b"))}},
+		"ServiceAccount of another one": {opts: []auth.Option{testenv.Owner("tenant-b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k8s := newCluster()
@@ -49,7 +49,7 @@ func TestCauses(t *testing.T) {
 			if tc.change != nil {
 				tc.change(k8s)
 			}
-			opts := append([]auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}, tc.opts...)
+			opts := append([]auth.Option{auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a")}, tc.opts...)
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
 			var e *auth.Error
 			if !errors.As(err, &e) || e.Cause != tc.want {

@@ -102,7 +102,7 @@ func TestChainsShareTheirBeginning(t *testing.T) {
 func TestChainWithoutACache(t *testing.T) {
 	k8s, provider := newCluster(), &chained{exchange: &exchange{}}
 	key := k8s.create("tenant-a", "app", map[string]string{"identity": "first"})
-	got := mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")), next("a"),
+	got := mustGet(t, provider, auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"), next("a"),
 		next("b"))
 	if got.identity != "first>a>b" {
 		t.Errorf("got the identity %q", got.identity)
@@ -113,7 +113,7 @@ func TestChainOfTheControllersOwnIdentity(t *testing.T) {
 	provider := &chained{exchange: &exchange{}}
 	tokens := testenv.Cache(t)
 	for _, identity := range []string{"a", "b", "a"} {
-		got := mustGet(t, provider, auth.WithCache(tokens, testenv.Object("tenant-a")), next(identity))
+		got := mustGet(t, provider, testenv.WithCache(tokens, "tenant-a"), next(identity))
 		if got.subject != "controller" || got.identity != ">"+identity {
 			t.Errorf("got %q of %q", got.identity, got.subject)
 		}
@@ -131,7 +131,7 @@ func TestAuthorizeSeesTheChain(t *testing.T) {
 		got = append(got, append([]string{r.Identity}, r.Chain...))
 		return errors.New("no")
 	}})
-	opts := []auth.Option{policy, auth.WithOwner(testenv.Object("tenant-a")), next("a"), next("b")}
+	opts := []auth.Option{policy, testenv.Owner("tenant-a"), next("a"), next("b")}
 	for _, more := range [][]auth.Option{{auth.WithServiceAccount(key, k8s)}, nil} {
 		_, err := auth.GetAccessToken(t.Context(), provider, append(opts[:4:4], more...)...)
 		testenv.CheckError(t, err, auth.ErrDenied, "policy refuses")

@@ -74,7 +74,7 @@ func TestClusterConfigRenewsItself(t *testing.T) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 		key := k8s.create("tenant-a", "app", nil)
 		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-			auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithClusterResource("c"))
+			testenv.WithCache(tokens, "tenant-a"), auth.WithClusterResource("c"))
 		if err != nil || config.Host != "https://cluster.example.com:443" || config.BearerToken != "" {
 			t.Fatalf("got %+v, %v, want https://cluster.example.com:443 without a bearer token", config, err)
 		}
@@ -131,7 +131,7 @@ func TestClusterConfigHonoursMinimumLifetime(t *testing.T) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 		config, err := auth.GetClusterConfig(t.Context(), provider,
 			auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-			auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
+			testenv.WithCache(tokens, "tenant-a"), auth.WithClusterResource("c"), auth.WithMinimumLifetime(30*time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestClusterConfigChecksEveryRequest(t *testing.T) {
 		key := k8s.create("tenant-a", "app", nil)
 		var refusal error
 		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-			auth.WithClusterResource("c"), auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithPolicy(auth.Policy{
+			auth.WithClusterResource("c"), testenv.WithCache(tokens, "tenant-a"), auth.WithPolicy(auth.Policy{
 				Authorize: func(context.Context, auth.AuthorizeRequest) error { return refusal }}))
 		if err != nil {
 			t.Fatal(err)
@@ -197,7 +197,7 @@ func TestClusterConfigChecksEveryRequest(t *testing.T) {
 // Without a cache, AllowCluster is asked for each request.
 func TestClusterConfigAsksAllowCluster(t *testing.T) {
 	provider, server, allowed := newClouds(), &apiServer{}, true
-	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithOwner(testenv.Object("tenant-a")),
+	config, err := auth.GetClusterConfig(t.Context(), provider, testenv.Owner("tenant-a"),
 		auth.WithClusterResource("c"),
 		auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return allowed }}))
 	if err != nil {
@@ -216,7 +216,7 @@ func TestClusterConfigWithoutCacheMakesOneExchange(t *testing.T) {
 		k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 		key := k8s.create("tenant-a", "app", nil)
 		config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-			auth.WithOwner(testenv.Object("tenant-a")), auth.WithClusterResource("c"))
+			testenv.Owner("tenant-a"), auth.WithClusterResource("c"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
 	k8s, provider, server := newCluster(), newClouds(), &apiServer{}
 	key := k8s.create("tenant-a", "app", nil)
 	config, err := auth.GetClusterConfig(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-		auth.WithOwner(testenv.Object("tenant-a")), auth.WithClusterAddress("https://1.2.3.4:6443"))
+		testenv.Owner("tenant-a"), auth.WithClusterAddress("https://1.2.3.4:6443"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestClusterConfigOnlyServesItsCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	gone, err := auth.GetClusterConfig(ctx, provider, auth.WithClusterAddress("https://1.2.3.4:6443"),
-		auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
+		auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"))
 	if gone != nil || err == nil {
 		t.Errorf("got %v, %v", gone, err)
 	}

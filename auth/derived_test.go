@@ -221,9 +221,9 @@ func TestDerivedKeys(t *testing.T) {
 		seen[got] = name
 	}
 	for name, opts := range map[string][]auth.Option{
-		"a": {auth.WithServiceAccount(a, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))},
-		"b": {auth.WithServiceAccount(b, k8s), auth.WithCache(tokens, testenv.Object("tenant-b"))},
-		"-": {auth.WithCache(tokens, testenv.Object("tenant-a")),
+		"a": {auth.WithServiceAccount(a, k8s), testenv.WithCache(tokens, "tenant-a")},
+		"b": {auth.WithServiceAccount(b, k8s), testenv.WithCache(tokens, "tenant-b")},
+		"-": {testenv.WithCache(tokens, "tenant-a"),
 			auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})},
 	} {
 		for _, host := range []string{"example.com", "x.example.com"} {
@@ -245,7 +245,7 @@ func TestDerivedRefusals(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
 	with := func(more ...auth.Option) []auth.Option {
-		return append([]auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}, more...)
+		return append([]auth.Option{auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a")}, more...)
 	}
 	registry := func(repository string) func() error {
 		return func() error {
@@ -344,7 +344,7 @@ func testDerivedFlights(t *testing.T) {
 	for n := range 40 {
 		wg.Go(func() {
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, fmt.Sprintf("r%d.example.com", n),
-				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a")))
+				auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a"))
 			if err != nil {
 				t.Error(err)
 			}
@@ -362,7 +362,7 @@ func TestDerivedErrors(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	key := k8s.create("tenant-a", "app", nil)
 	for _, tokens := range []*cache.TokenCache{nil, testenv.Cache(t)} {
-		opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))}
+		opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a")}
 		provider.newToken = func(string, []auth.Token) error {
 			return &auth.Error{Reason: auth.ErrDenied, Message: "no pull rights"}
 		}

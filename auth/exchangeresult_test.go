@@ -77,7 +77,7 @@ func TestExchangeResult(t *testing.T) {
 			}
 			cloud := &exchange{mint: func(context.Context, string) (auth.Token, error) { return nil, tc.cloud }}
 			_, err := auth.GetAccessToken(t.Context(), cloud, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), c),
-				auth.WithCache(tokens, testenv.Object("tenant-a")))
+				testenv.WithCache(tokens, "tenant-a"))
 			tokens.Close()
 			if err == nil || !slices.Equal(seen.seen, []string{tc.want}) {
 				t.Errorf("%v is %q, want %q", err, seen.seen, tc.want)

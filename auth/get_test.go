@@ -77,7 +77,7 @@ func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	k8s.accounts[key].DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s),
-		auth.WithOwner(testenv.Object("tenant-a")))
+		testenv.Owner("tenant-a"))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "being deleted")
 }
 
@@ -86,22 +86,22 @@ func TestServiceAccountThatIsBeingDeleted(t *testing.T) {
 func TestPolicyIsCheckedOnHits(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
-	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a")))
+	mustGet(t, provider, auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a"))
 
 	_, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-		auth.WithCache(tokens, testenv.Object("tenant-b")))
+		testenv.WithCache(tokens, "tenant-b"))
 	testenv.CheckError(t, err, auth.ErrDenied, `"tenant-b"`)
 	refuse := auth.WithPolicy(auth.Policy{Authorize: func(context.Context, auth.AuthorizeRequest) error {
 		return errors.New("no longer")
 	}})
 	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-		auth.WithCache(tokens, testenv.Object("tenant-a")), refuse)
+		testenv.WithCache(tokens, "tenant-a"), refuse)
 	testenv.CheckError(t, err, auth.ErrDenied, "no longer")
 
 	allow := auth.WithPolicy(auth.Policy{AllowCrossNamespace: func(owner cache.InvolvedObject, sa client.ObjectKey) bool {
 		return owner.Namespace == "platform" && sa.Namespace == "tenant-a"
 	}})
-	mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("platform")), allow)
+	mustGet(t, provider, auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "platform"), allow)
 }
 
 func TestDefaultServiceAccounts(t *testing.T) {
@@ -114,7 +114,7 @@ func TestDefaultServiceAccounts(t *testing.T) {
 	for usage, want := range map[auth.Usage]string{
 		auth.UsageAccess: "tenant-a/access", auth.UsageKubeConfig: "tenant-a/kubeconfig",
 		auth.UsageDecryption: "tenant-a/decryption"} {
-		got := mustGet(t, provider, settings, auth.WithClient(k8s), auth.WithUsage(usage), auth.WithOwner(testenv.Object("tenant-a")))
+		got := mustGet(t, provider, settings, auth.WithClient(k8s), auth.WithUsage(usage), testenv.Owner("tenant-a"))
 		if got.subject != want {
 			t.Errorf("usage %d: got %s, want %s", usage, got.subject, want)
 		}
@@ -133,10 +133,10 @@ func TestMissingDefaultServiceAccountIsNamedAsTheControllersDefault(t *testing.T
 			"correct the default (auth.Settings.DefaultDecryptionServiceAccount"},
 	} {
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithClient(newCluster()),
-			auth.WithUsage(usage), auth.WithOwner(testenv.Object("tenant-a")))
+			auth.WithUsage(usage), testenv.Owner("tenant-a"))
 		testenv.CheckError(t, err, auth.ErrMisconfigured, want...)
 	}
-	_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, auth.WithOwner(testenv.Object("tenant-a")),
+	_, err := auth.GetAccessToken(t.Context(), &exchange{}, settings, testenv.Owner("tenant-a"),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "access"}, newCluster()))
 	if err == nil || strings.Contains(err.Error(), "default") {
 		t.Errorf("a ServiceAccount that the object names: %v", err)
@@ -182,7 +182,7 @@ func TestSubjectTokenIsCheckedBeforeItIsSent(t *testing.T) {
 			k8s.claims, k8s.raw = tc.claims, tc.raw
 			key := k8s.create("tenant-a", "app", nil)
 			_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
-				auth.WithOwner(testenv.Object("tenant-a")), auth.WithAudiences("exchange"),
+				testenv.Owner("tenant-a"), auth.WithAudiences("exchange"),
 				auth.WithPolicy(auth.Policy{Audiences: []string{"exchange"}}))
 			testenv.CheckError(t, err, tc.reason, tc.want)
 			checkNoCanary(t, err)
@@ -208,7 +208,7 @@ func TestAudienceOfTheAPIServerIsNeverRequested(t *testing.T) {
 	for _, audience := range []string{"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
 		"k3s", "rke2", "our-own"} {
 		_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, k8s),
-			auth.WithOwner(testenv.Object("tenant-a")), auth.WithAudiences(audience),
+			testenv.Owner("tenant-a"), auth.WithAudiences(audience),
 			auth.WithPolicy(auth.Policy{AllowAnyAudience: true, APIServerAudiences: []string{"our-own"}}))
 		testenv.CheckError(t, err, auth.ErrDenied, audience, "API server")
 	}
@@ -244,7 +244,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 			key := k8s.create("tenant-a", "app", nil)
 			k8s.readErr, k8s.requestErr = tc.read, tc.request
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, auth.WithServiceAccount(key, k8s),
-				auth.WithOwner(testenv.Object("tenant-a")))
+				testenv.Owner("tenant-a"))
 			testenv.CheckError(t, err, tc.reason, append(tc.want, `exchange: ServiceAccount "tenant-a/app"`)...)
 			if name == "busy" && auth.RetryAfter(err) != 7*time.Second {
 				t.Errorf("RetryAfter is %s", auth.RetryAfter(err))
@@ -276,7 +276,7 @@ func TestFaultyProviders(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cached %t", name, cached), func(t *testing.T) {
 				k8s, provider := newCluster(), &exchange{mint: tc.mint}
 				key := k8s.create("tenant-a", "app", nil)
-				opts := []auth.Option{auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a"))}
+				opts := []auth.Option{auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a")}
 				if cached {
 					opts = append(opts, testenv.Cached(t, "tenant-a"))
 				}
@@ -298,7 +298,7 @@ func TestPanicWhileInspecting(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	provider := &exchange{inspect: func(corev1.ServiceAccount) { panic("annotation") }}
 	token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-		auth.WithOwner(testenv.Object("tenant-a")))
+		testenv.Owner("tenant-a"))
 	testenv.CheckError(t, err, auth.ErrUnavailable, "panic")
 	if token != nil {
 		t.Error("got a token with the error")
@@ -329,7 +329,7 @@ func TestPanicWhileDescribing(t *testing.T) {
 	key := k8s.create("tenant-a", "app", nil)
 	for name, provider := range map[string]auth.Provider{"exchange": &withoutText{}, "": unnamed{}} {
 		token, err := auth.GetAccessToken(t.Context(), provider, auth.WithServiceAccount(key, k8s),
-			auth.WithOwner(testenv.Object("tenant-a")))
+			testenv.Owner("tenant-a"))
 		testenv.CheckError(t, err, auth.ErrUnavailable, "panic", `"tenant-a/app"`, name)
 		if token != nil {
 			t.Errorf("%q: got a token with the error", name)
@@ -412,7 +412,7 @@ func TestTokenInHand(t *testing.T) {
 	}
 	_, err = get(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-b:app", "u1")))
 	testenv.CheckError(t, err, auth.ErrDenied, "tenant-b")
-	_, err = auth.GetAccessToken(t.Context(), provider, auth.WithOwner(testenv.Object("tenant-b")),
+	_, err = auth.GetAccessToken(t.Context(), provider, testenv.Owner("tenant-b"),
 		auth.WithSubjectToken(auth.NewStaticTokenSource(jwt("system:serviceaccount:tenant-a:app", "u1")), subject))
 	testenv.CheckError(t, err, auth.ErrDenied, `lies in namespace "tenant-a"`)
 
@@ -489,7 +489,7 @@ func TestClustersWithOneCache(t *testing.T) {
 	get := func(id string) *tagged {
 		k8s := newCluster()
 		key := k8s.create("tenant-a", "app", nil)
-		return mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a")),
+		return mustGet(t, provider, auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a"),
 			auth.WithClusterID(id))
 	}
 	east, west := get("east"), get("west")

@@ -140,7 +140,7 @@ func TestWithMinimumLifetimeHitsAllocateNothing(t *testing.T) {
 	provider, tokens := &exchange{}, testenv.Cache(t)
 	var known auth.Token
 	for name, minimum := range map[string]time.Duration{"enough is left": time.Minute, "capped": 100 * time.Hour} {
-		opts := []auth.Option{auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithMinimumLifetime(minimum)}
+		opts := []auth.Option{testenv.WithCache(tokens, "tenant-a"), auth.WithMinimumLifetime(minimum)}
 		source := auth.NewAccessTokenSource(provider, opts...)
 		for how, get := range map[string]func() (auth.Token, error){
 			"source":         func() (auth.Token, error) { return source.Token(t.Context()) },

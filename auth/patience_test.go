@@ -26,7 +26,7 @@ func newSlow(t *testing.T) (ownIdentity, []auth.Option) {
 	}
 	tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 	return provider, []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithCache(tokens, testenv.Object("tenant-a"))}
+		testenv.WithCache(tokens, "tenant-a")}
 }
 
 // A call leaves an exchange that takes too long. A call of an AccessTokenSource

@@ -284,8 +284,8 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 		return owner.Namespace == "tenant-a" && proxy.Hostname() == "proxy.example"
 	}})
 	for name, identity := range map[string][]auth.Option{
-		"ServiceAccount": {auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a"))},
-		"controller":     {auth.WithCache(tokens, testenv.Object("tenant-a"))},
+		"ServiceAccount": {auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a")},
+		"controller":     {testenv.WithCache(tokens, "tenant-a")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mustGet(t, provider, append(identity, at("vault.internal:8200"))...)
@@ -299,7 +299,7 @@ func TestPolicyDecidesAboutProxies(t *testing.T) {
 		})
 	}
 	_, err := auth.GetAccessToken(t.Context(), silent{t}, auth.WithServiceAccount(key, offline{t: t}),
-		auth.WithOwner(testenv.Object("tenant-a")), at("vault.internal:8200"), refuse)
+		testenv.Owner("tenant-a"), at("vault.internal:8200"), refuse)
 	testenv.CheckError(t, err, auth.ErrDenied, "Policy.AllowProxy")
 }
 

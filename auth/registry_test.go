@@ -72,7 +72,7 @@ func TestKeychain(t *testing.T) {
 
 	providers := newSet(t, &exchange{}, named{provider, "clouds"})
 	for tokensName, tokens := range map[string]auth.Option{
-		"without a cache": auth.WithOwner(testenv.Object("tenant-a")),
+		"without a cache": testenv.Owner("tenant-a"),
 		"with a cache":    testenv.Cached(t, "tenant-a"),
 	} {
 		t.Run(tokensName, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestKeychain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
+	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"))
 	if a, err := keychain.Resolve(repo); a != nil || !errors.Is(err, auth.ErrMisconfigured) {
 		t.Errorf("got %v, %v", a, err)
 	}

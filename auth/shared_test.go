@@ -48,7 +48,7 @@ func TestListsOfOptionsAreNotShared(t *testing.T) {
 		scopes[i] = fmt.Sprint("scope-", i)
 	}
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithOwner(testenv.Object("tenant-a")), auth.WithScopes(scopes...)}
+		testenv.Owner("tenant-a"), auth.WithScopes(scopes...)}
 	var calls sync.WaitGroup
 	for n := range 16 {
 		calls.Go(func() {
@@ -73,7 +73,7 @@ func TestCallersAnnotationsAreNotShared(t *testing.T) {
 	key, tokens := k8s.create("tenant-a", "app", map[string]string{"identity": "same"}), testenv.Cache(t)
 	get := func(more ...auth.Option) *auth.Error {
 		_, err := auth.GetAccessToken(t.Context(), p,
-			append(more, auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+			append(more, auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, "tenant-a"))...)
 		var known *auth.Error
 		if !errors.As(err, &known) || !errors.Is(err, auth.ErrDenied) {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestCallersAnnotationsAreBounded(t *testing.T) {
 	for i := range 3000 {
 		many[fmt.Sprintf("annotation-%04d-%s", i, strings.Repeat("x", 1000))] = "y"
 	}
-	_, err := auth.GetAccessToken(t.Context(), p, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")),
+	_, err := auth.GetAccessToken(t.Context(), p, auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"),
 		auth.WithAnnotations(many))
 	content, encoding := json.Marshal(err)
 	if err == nil || len(err.Error()) > 2000 || len(content) > 4000 || encoding != nil ||
@@ -113,7 +113,7 @@ func TestCallersAnnotationsAreBounded(t *testing.T) {
 func TestCheckAudienceRefusesTheAPIServers(t *testing.T) {
 	k8s, p := newCluster(), &audienceAsker{exchange: &exchange{}}
 	_, err := auth.GetAccessToken(t.Context(), p, auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),
-		auth.WithOwner(testenv.Object("tenant-a")), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
+		testenv.Owner("tenant-a"), auth.WithPolicy(auth.Policy{AllowAnyAudience: true}))
 	if err != nil || !slices.Equal(p.refused, []string{"https://kubernetes.default.svc", "k3s"}) {
 		t.Errorf("refused %q, %v", p.refused, err)
 	}

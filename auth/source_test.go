@@ -15,12 +15,12 @@ import (
 // one.
 func TestAccessTokenSourceOfTheController(t *testing.T) {
 	provider, tokens := &exchange{}, testenv.Cache(t)
-	source := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, testenv.Object("flux-system")))
+	source := auth.NewAccessTokenSource(provider, testenv.WithCache(tokens, "flux-system"))
 	first, err := source.Token(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if direct := mustGet(t, provider, auth.WithCache(tokens, testenv.Object("flux-system"))); auth.Token(direct) != first {
+	if direct := mustGet(t, provider, testenv.WithCache(tokens, "flux-system")); auth.Token(direct) != first {
 		t.Error("the source and GetAccessToken do not share a place in the cache")
 	}
 	var again auth.Token
@@ -41,7 +41,7 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	k8s, provider, tokens := newCluster(), &exchange{}, testenv.Cache(t)
 	key := k8s.create("tenant-a", "app", nil)
 	source := auth.NewAccessTokenSource(provider, auth.WithServiceAccount(key, k8s),
-		auth.WithCache(tokens, testenv.Object("tenant-a")))
+		testenv.WithCache(tokens, "tenant-a"))
 	for range 2 {
 		if _, err := source.Token(t.Context()); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestAccessTokenSourceChecksEachTime(t *testing.T) {
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "not found")
 
 	allowed := true
-	own := auth.NewAccessTokenSource(provider, auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithPolicy(auth.Policy{
+	own := auth.NewAccessTokenSource(provider, testenv.WithCache(tokens, "tenant-a"), auth.WithPolicy(auth.Policy{
 		Authorize: func(context.Context, auth.AuthorizeRequest) error {
 			if allowed {
 				return nil
@@ -96,7 +96,7 @@ func TestAdaptersWithoutCacheKeepTheirCredential(t *testing.T) {
 				k8s, p := newCluster(), newClouds()
 				p.lifetime = 24 * time.Hour
 				key := k8s.create("tenant-a", "app", nil)
-				get := adapter(t, p, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
+				get := adapter(t, p, auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"))
 				for hour := range 17 {
 					if err := get(); err != nil {
 						t.Fatalf("after %d hours: %v", hour, err)

@@ -215,7 +215,7 @@ func TestSubjectIssuerBoundsByTheToken(t *testing.T) {
 		key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 		tokens := testenv.Cache(t)
 		opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-			auth.WithCache(tokens, testenv.Object("tenant-a"))}
+			testenv.WithCache(tokens, "tenant-a")}
 		mustGet(t, &exchange{}, opts...)
 		time.Sleep(20 * time.Minute)
 		_, err := auth.GetAccessToken(t.Context(), &exchange{}, opts...)
@@ -290,7 +290,7 @@ func TestSubjectIssuerUnderThePolicy(t *testing.T) {
 		"audience of the API server": {auth.WithPolicy(auth.Policy{APIServerAudiences: []string{"exchange"}}),
 			"the API server's own"},
 		"audience of the caller": {auth.WithAudiences("evil"), `does not list the audience "evil"`},
-		"another namespace":      {auth.WithOwner(testenv.Object("tenant-b")), `lies in namespace "tenant-a"`},
+		"another namespace":      {testenv.Owner("tenant-b"), `lies in namespace "tenant-a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, append(opts, tc.option)...)
@@ -347,7 +347,7 @@ func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 				key := k8s.create("tenant-a", "app", map[string]string{"subject": "a"})
 				tokens := testenv.Cache(t)
 				opts := []auth.Option{auth.WithSubjectIssuer(source), auth.WithServiceAccount(key, k8s),
-					auth.WithCache(tokens, testenv.Object("tenant-a"))}
+					testenv.WithCache(tokens, "tenant-a")}
 				get := func() {
 					credential, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
 						opts...)
@@ -399,7 +399,7 @@ func TestSubjectIssuerThatHangs(t *testing.T) {
 		tokens := testenv.Cache(t, cache.WithPatience(5*time.Second))
 		call := func(key client.ObjectKey) error {
 			_, err := auth.GetAccessToken(t.Context(), provider, auth.WithSubjectIssuer(source),
-				auth.WithServiceAccount(key, k8s), auth.WithCache(tokens, testenv.Object(key.Namespace)))
+				auth.WithServiceAccount(key, k8s), testenv.WithCache(tokens, key.Namespace))
 			return err
 		}
 		left := make(chan error, 1)

@@ -24,7 +24,7 @@ func TestTokenRequestAsSubjectTokenKeepsTheCacheUseful(t *testing.T) {
 	source, _ := tokenRequest(k8s)
 	for range 3 {
 		mustGet(t, provider, auth.WithSubjectToken(source, *source.ServiceAccount),
-			auth.WithCache(tokens, testenv.Object("tenant-a")))
+			testenv.WithCache(tokens, "tenant-a"))
 	}
 	if requests, exchanges := k8s.requests.Load(), provider.mints.Load(); requests != 1 || exchanges != 1 {
 		t.Errorf("%d TokenRequests and %d exchanges, want 1 and 1", requests, exchanges)
@@ -57,7 +57,7 @@ func TestTokenRequestNeedsAnOwner(t *testing.T) {
 		text  string
 	}{
 		"no owner":             {nil, auth.ErrMisconfigured, "unknown"},
-		"of another namespace": {auth.WithOwner(testenv.Object("tenant-b")), auth.ErrDenied, "tenant-b"},
+		"of another namespace": {testenv.Owner("tenant-b"), auth.ErrDenied, "tenant-b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := auth.GetAccessToken(t.Context(), &exchange{}, tc.owner, auth.WithSubjectToken(source, *sa))
@@ -337,7 +337,7 @@ func TestMintMakesATokenRequestOfItsOwn(t *testing.T) {
 	k8s, provider := newCluster(), &exchange{}
 	key := k8s.create("tenant-a", "app", nil)
 	for range 2 {
-		mustGet(t, provider, auth.WithServiceAccount(key, k8s), auth.WithOwner(testenv.Object("tenant-a")))
+		mustGet(t, provider, auth.WithServiceAccount(key, k8s), testenv.Owner("tenant-a"))
 	}
 	if n := k8s.requests.Load(); n != 2 {
 		t.Errorf("%d TokenRequests, want 2", n)

@@ -97,7 +97,7 @@ func TestSpansOfFailures(t *testing.T) {
 			tc.set(k8s, provider)
 			_, err := auth.GetArtifactRegistryCredentials(t.Context(), provider, "r.example.com/a",
 				auth.WithServiceAccount(client.ObjectKey(key), k8s),
-				auth.WithTracerProvider(spans), auth.WithOwner(testenv.Object("tenant-a")))
+				auth.WithTracerProvider(spans), testenv.Owner("tenant-a"))
 			if err == nil {
 				t.Fatal("the call succeeded")
 			}

@@ -37,7 +37,7 @@ func TestOptionsTellIdentityAndSource(t *testing.T) {
 		auth.WithSubjectToken(&auth.TokenRequest{Client: k8s, ServiceAccount: &subject}, subject),
 		auth.WithSubjectToken(auth.NewStaticTokenSource(jwt), subject),
 	} {
-		if _, err := auth.GetAccessToken(t.Context(), v, source, auth.WithOwner(testenv.Object("tenant-a"))); err != nil {
+		if _, err := auth.GetAccessToken(t.Context(), v, source, testenv.Owner("tenant-a")); err != nil {
 			t.Fatal(err)
 		}
 		if got := v.seen[n]; got.Identity != "one" || got.TokenInHand != (n == 2) {

@@ -33,7 +33,7 @@ func (c inMemory) Get(_ context.Context, _ client.ObjectKey, obj client.Object, 
 func benchmarkHit(b *testing.B, parallel bool, opts ...auth.Option) {
 	tokens := testenv.Cache(b)
 	provider := &aws.Provider{}
-	opts = append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts = append(opts, testenv.WithCache(tokens, "tenant-a"), auth.WithSTSRegion("eu-central-1"))
 	get := func() {
 		if _, err := auth.GetAccessToken(b.Context(), provider, opts...); err != nil {
 			b.Fatal(err)
@@ -112,7 +112,7 @@ func BenchmarkFloor(b *testing.B) {
 
 func BenchmarkRetrieve(b *testing.B) {
 	tokens := testenv.Cache(b)
-	opts := append(objectLevel(b), auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts := append(objectLevel(b), testenv.WithCache(tokens, "tenant-a"), auth.WithSTSRegion("eu-central-1"))
 	creds := aws.NewCredentialsProvider(opts...)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -149,7 +149,7 @@ func benchmarkDerived(b *testing.B, get func(context.Context, *aws.Provider, []a
 	tokens := testenv.Cache(b)
 	w, opts := objectLevelEnvironment(b)
 	w.clusters()
-	opts = append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithSTSRegion("eu-central-1"))
+	opts = append(opts, testenv.WithCache(tokens, "tenant-a"), auth.WithSTSRegion("eu-central-1"))
 	p := &aws.Provider{}
 	b.ReportAllocs()
 	for b.Loop() {

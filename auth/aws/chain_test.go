@@ -162,7 +162,7 @@ func TestHitsAllocateLittle(t *testing.T) {
 		sa := testenv.ServiceAccount("tenant-a", "app", aws.RoleARNAnnotation, role("tenant-a"))
 		opts := append([]auth.Option{auth.WithServiceAccount(key, inMemory{w.Client, sa}),
 			auth.WithHTTPClient(w.Cloud.Client()),
-			auth.WithSTSRegion("eu-central-1"), auth.WithCache(tokens, testenv.Object("tenant-a"))}, more...)
+			auth.WithSTSRegion("eu-central-1"), testenv.WithCache(tokens, "tenant-a")}, more...)
 		var err error
 		get := func() { _, err = auth.GetAccessToken(t.Context(), provider, opts...) }
 		get()

@@ -172,10 +172,10 @@ func TestOwnIdentityWithClusterNameIsRefusedForObjects(t *testing.T) {
 		aws.WithClusterName("prod"), auth.WithClusterAddress("https://test.example"), auth.WithCAData(string(w.Cloud.CA()))}
 	anyCluster := auth.WithPolicy(auth.Policy{AllowCluster: func(auth.ClusterRequest) bool { return true }})
 	_, err := auth.GetRESTConfig(t.Context(), &aws.Provider{},
-		append(opts, auth.WithOwner(testenv.Object("tenant-b")), anyCluster)...)
+		append(opts, testenv.Owner("tenant-b"), anyCluster)...)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name", "name a ServiceAccount")
 	_, err = auth.GetRESTConfig(t.Context(), &aws.Provider{}, auth.WithHTTPClient(w.Cloud.Client()),
-		auth.WithSTSRegion("us-east-1"), auth.WithClusterResource("prod"), auth.WithOwner(testenv.Object("tenant-b")), anyCluster)
+		auth.WithSTSRegion("us-east-1"), auth.WithClusterResource("prod"), testenv.Owner("tenant-b"), anyCluster)
 	testenv.CheckError(t, err, auth.ErrDenied, "own identity", "bare name")
 	if n := len(w.Cloud.Log()); n != 0 {
 		t.Errorf("%d calls", n)

@@ -59,7 +59,8 @@ func ExampleProvider_NewWebIdentityIssuer() {
 		log.Fatal(err)
 	}
 	token, err := AzureToken(context.Background(), roles,
-		auth.WithHTTPClient(cloud.Client()), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
+		auth.WithHTTPClient(cloud.Client()),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "app"}, kube))
 	if err != nil {
 		log.Fatal(err)

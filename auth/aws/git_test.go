@@ -85,7 +85,7 @@ func TestGitRegionAndCache(t *testing.T) {
 	for range 3 {
 		for _, more := range []auth.Option{auth.WithSTSRegion(""), auth.WithSTSRegion("us-east-1")} {
 			opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, gitURL)),
-				auth.WithCache(tokens, testenv.Object("tenant-a")), more)
+				testenv.WithCache(tokens, "tenant-a"), more)
 			if _, err := auth.GetGitCredentials(t.Context(), p, opts...); err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestGitHostForms(t *testing.T) {
 	tokens := testenv.Cache(t)
 	for _, s := range []string{gitURL, strings.Replace(gitURL, ".com/", ".com:443/", 1),
 		strings.Replace(gitURL, "git-codecommit", "GIT-CodeCommit", 1)} {
-		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), auth.WithCache(tokens, testenv.Object("tenant-a")))
+		opts := w.options("tenant-a", "app", auth.WithGitURL(parseURL(t, s)), testenv.WithCache(tokens, "tenant-a"))
 		c, err := auth.GetGitCredentials(t.Context(), &aws.Provider{}, opts...)
 		if err != nil || w.refs(t, gitURL, c) != http.StatusOK {
 			t.Errorf("%s: %v", s, err)

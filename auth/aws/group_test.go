@@ -24,7 +24,7 @@ func TestSessionsOfABrokenRole(t *testing.T) {
 		if change != nil {
 			change(&r)
 		}
-		_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")), aws.WithAssumeRole(r))
+		_, err := w.get(t, "tenant-a", "app", testenv.WithCache(tokens, "tenant-a"), aws.WithAssumeRole(r))
 		return err
 	}
 	for pod := range 5 {
@@ -66,7 +66,7 @@ func TestWrongTagOfOneObjectHoldsBackNoOther(t *testing.T) {
 				Match:   func(c cloudtest.Call) bool { return strings.Contains(fmt.Sprint(c.Parameters), "wrong") }})
 			tokens := testenv.Cache(t)
 			get := func(team string) error {
-				_, err := w.get(t, "tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")),
+				_, err := w.get(t, "tenant-a", "app", testenv.WithCache(tokens, "tenant-a"),
 					aws.WithAssumeRole(aws.AssumeRole{RoleARN: target, Tags: map[string]string{"team": team}}))
 				return err
 			}

@@ -62,7 +62,7 @@ func (w *realCluster) get(t *testing.T, namespace string, opts ...auth.Option) (
 	t.Helper()
 	return get(t, &aws.Provider{}, append([]auth.Option{
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: "app"}, w.client),
-		auth.WithOwner(testenv.Object(namespace)), auth.WithSTSRegion("eu-central-1"),
+		testenv.Owner(namespace), auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(w.cloud.Client()),
 	}, opts...)...)
 }
@@ -75,7 +75,7 @@ func TestRealAPIServer(t *testing.T) {
 	tokens := testenv.Cache(t)
 	for range 3 {
 		for _, namespace := range []string{a, b} {
-			token, err := w.get(t, namespace, auth.WithCache(tokens, testenv.Object(namespace)))
+			token, err := w.get(t, namespace, testenv.WithCache(tokens, namespace))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -271,7 +271,7 @@ func TestAWSOptionsInTheCacheKey(t *testing.T) {
 	for range 2 {
 		for n, variant := range variants {
 			token, err := w.get(t, "tenant-a", "app",
-				append([]auth.Option{auth.WithCache(tokens, testenv.Object("tenant-a"))}, variant...)...)
+				append([]auth.Option{testenv.WithCache(tokens, "tenant-a")}, variant...)...)
 			if err != nil {
 				t.Fatalf("variant %d: %v", n, err)
 			}

@@ -99,7 +99,7 @@ func TestServiceAccountGetsItsRole(t *testing.T) {
 func TestCredentialsProvider(t *testing.T) {
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+	creds := aws.NewCredentialsProvider(w.options("tenant-a", "app", testenv.WithCache(tokens, "tenant-a"))...)
 	sdkClient := sts.New(sts.Options{Region: "eu-central-1", HTTPClient: w.Cloud.Client(), Credentials: creds})
 	for range 3 {
 		who, err := sdkClient.GetCallerIdentity(t.Context(), nil)

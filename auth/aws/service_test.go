@@ -108,7 +108,7 @@ func TestOwnIdentityIsNotSentToACompatibleServiceForObjects(t *testing.T) {
 		_, err := auth.GetAccessToken(t.Context(), &aws.Provider{AllowedSTSHosts: []string{minio}}, append(opts, more...)...)
 		return err
 	}
-	testenv.CheckError(t, get(auth.WithOwner(testenv.Object("tenant-b"))), auth.ErrDenied, "own identity", `"https://`+minio+`"`,
+	testenv.CheckError(t, get(testenv.Owner("tenant-b")), auth.ErrDenied, "own identity", `"https://`+minio+`"`,
 		"name a ServiceAccount")
 	testenv.ExpectNone(t, w.Cloud.Calls("", ""))
 	if err := get(); err != nil || !strings.HasPrefix(w.Cloud.Log()[0].Host, "minio.example") {

@@ -132,7 +132,7 @@ func (f *federation) receivers() map[string]receiver {
 func (f *federation) ask(namespace, name string, more ...auth.Option) []auth.Option {
 	return append([]auth.Option{auth.WithSubjectIssuer(f.source),
 		auth.WithServiceAccount(client.ObjectKey{Namespace: namespace, Name: name}, f.Client),
-		auth.WithOwner(testenv.Object(namespace)), auth.WithHTTPClient(f.Cloud.Client())}, more...)
+		testenv.Owner(namespace), auth.WithHTTPClient(f.Cloud.Client())}, more...)
 }
 
 // A tenant's role is the subject at each service. The services share the role's
@@ -142,7 +142,7 @@ func TestRoleIsTheSubject(t *testing.T) {
 	tokens := testenv.Cache(t)
 	for name, r := range f.receivers() {
 		for _, tenant := range []string{"tenant-a", "tenant-b"} {
-			opts := f.ask(tenant, "outbound", auth.WithCache(tokens, testenv.Object(tenant)))
+			opts := f.ask(tenant, "outbound", testenv.WithCache(tokens, tenant))
 			first, err := auth.GetAccessToken(t.Context(), r.provider, opts...)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -355,7 +355,7 @@ func TestControllersRoleIsTheSubject(t *testing.T) {
 func TestControllersRoleOfPodIdentityIsTheSubject(t *testing.T) {
 	f := newFederation(t)
 	ask := []auth.Option{auth.WithServiceAccount(client.ObjectKey{Namespace: "tenant-a", Name: "outbound"}, f.Client),
-		auth.WithOwner(testenv.Object("tenant-a")), auth.WithHTTPClient(f.Cloud.Client()), auth.WithSTSRegion("eu-central-1")}
+		testenv.Owner("tenant-a"), auth.WithHTTPClient(f.Cloud.Client()), auth.WithSTSRegion("eu-central-1")}
 	session, err := get(t, &aws.Provider{}, ask...)
 	if err != nil {
 		t.Fatal(err)

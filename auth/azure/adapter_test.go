@@ -24,7 +24,7 @@ func TestTokenCredential(t *testing.T) {
 	clearEnvironment(t)
 	w := newEnvironment(t)
 	tokens := testenv.Cache(t)
-	credential := azure.NewTokenCredential(w.Options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")),
+	credential := azure.NewTokenCredential(w.Options("tenant-a", "app", testenv.WithCache(tokens, "tenant-a"),
 		auth.WithScopes("https://vault.azure.net/.default"))...)
 	ask := func(request policy.TokenRequestOptions) (cloudtest.AzureIdentity, error) {
 		got, err := credential.GetToken(t.Context(), request)
@@ -87,7 +87,7 @@ func TestChallengesShareAnExchange(t *testing.T) {
 				fmt.Sprintf(`{"token_type":"Bearer","expires_in":3600,"access_token":"t%d"}`, exchanges.Add(1))), nil
 		})}
 		credential := (&azure.Provider{}).NewTokenCredential(w.Options("tenant-a", "app",
-			auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithHTTPClient(client))...)
+			testenv.WithCache(tokens, "tenant-a"), auth.WithHTTPClient(client))...)
 		challenge := func(claims, want string) {
 			t.Helper()
 			var wg sync.WaitGroup

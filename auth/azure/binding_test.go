@@ -56,7 +56,7 @@ func bound() *azure.Provider { return &azure.Provider{IdentityBindings: true} }
 // Microsoft Entra ID.
 func (w *boundEnvironment) options(namespace string, more ...auth.Option) []auth.Option {
 	sa := client.ObjectKey{Namespace: namespace, Name: "app"}
-	return append([]auth.Option{auth.WithServiceAccount(sa, w.Client), auth.WithOwner(testenv.Object(namespace))}, more...)
+	return append([]auth.Option{auth.WithServiceAccount(sa, w.Client), testenv.Owner(namespace)}, more...)
 }
 
 // get returns the identity behind the token of a tenant.
@@ -142,7 +142,7 @@ func TestIdentityBindingsNeedARight(t *testing.T) {
 		t.Fatal(err)
 	}
 	sa := identity("tenant-a", "app", tenantID, clientA)
-	_, err = auth.GetAccessToken(t.Context(), bound(), auth.WithOwner(testenv.Object("tenant-a")),
+	_, err = auth.GetAccessToken(t.Context(), bound(), testenv.Owner("tenant-a"),
 		auth.WithServiceAccount(client.ObjectKeyFromObject(sa), other.Client(sa)))
 	testenv.CheckError(t, err, auth.ErrDenied, "HTTP 401", "cluster of the token proxy", azure.IdentityBindingAudience)
 	w.Cloud.AddFault(cloudtest.Fault{Status: 401, Code: "invalid_client",

@@ -56,7 +56,7 @@ func TestSeveralClouds(t *testing.T) {
 			"https://management.core.chinacloudapi.cn"},
 		"own": {"https://" + ownAuthority + ":443", ownAuthority, "https://" + ownManager},
 	} {
-		opts := w.Options("tenant-a", name, auth.WithCache(tokens, testenv.Object("tenant-a")))
+		opts := w.Options("tenant-a", name, testenv.WithCache(tokens, "tenant-a"))
 		if tc.authority != "" {
 			opts = append(opts, azure.WithAuthorityHost(tc.authority))
 		}
@@ -73,7 +73,7 @@ func TestSeveralClouds(t *testing.T) {
 	// The same ServiceAccount at another authority is another entry of the
 	// cache.
 	_,
-		err := get(t, p, w.Options("tenant-a", "public", auth.WithCache(tokens, testenv.Object("tenant-a")),
+		err := get(t, p, w.Options("tenant-a", "public", testenv.WithCache(tokens, "tenant-a"),
 		azure.WithAuthorityHost("https://login.microsoftonline.us"))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "AADSTS90002", "authority host")
 	token, err := get(t, p, w.Options("tenant-a", "us", auth.WithSTSEndpoint("https://login.microsoftonline.us"))...)
@@ -297,7 +297,7 @@ func TestOwnIdentityIsNotSentToAnotherAuthorityForObjects(t *testing.T) {
 	w.Cloud.Azure().SetClientSecret(tenantID, clientB, secret)
 	configure(t, tenantID, clientB, "AZURE_CLIENT_SECRET", secret)
 	p := &azure.Provider{PrivateClouds: []azure.Cloud{privateCloud()}}
-	forObject := auth.WithOwner(testenv.Object("tenant-b"))
+	forObject := testenv.Owner("tenant-b")
 	for _, host := range []string{ownAuthority, "login.chinacloudapi.cn"} {
 		for _, option := range []auth.Option{auth.WithSTSEndpoint("https://" + host),
 			azure.WithAuthorityHost("https://" + host)} {

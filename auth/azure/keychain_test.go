@@ -34,7 +34,7 @@ func TestPushAndPull(t *testing.T) {
 	}
 	tokens := testenv.Cache(t)
 	options := func(tenant string) []remote.Option {
-		keychain := auth.NewKeychain(providers, w.Options(tenant, "app", auth.WithCache(tokens, testenv.Object(tenant)))...)
+		keychain := auth.NewKeychain(providers, w.Options(tenant, "app", testenv.WithCache(tokens, tenant))...)
 		return []remote.Option{remote.WithAuthFromKeychain(keychain), remote.WithTransport(w.http.Transport),
 			remote.WithContext(t.Context())}
 	}

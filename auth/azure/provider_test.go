@@ -219,7 +219,7 @@ func TestAnnotationsThatAreMalformed(t *testing.T) {
 func TestScopes(t *testing.T) {
 	w := newEnvironment(t)
 	tokens, p := testenv.Cache(t), &azure.Provider{}
-	cached := auth.WithCache(tokens, testenv.Object("tenant-a"))
+	cached := testenv.WithCache(tokens, "tenant-a")
 	for range 2 {
 		for scope, audience := range map[string]string{
 			"https://storage.azure.com/.default": "https://storage.azure.com",

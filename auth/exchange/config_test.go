@@ -66,7 +66,8 @@ func TestProvidersThatAreRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "pass-word") {
 				t.Errorf("a password shows: %v", err)
 			}
-			if _, err := tc.provider.GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "app"), &provider.Options{}); !errors.Is(err,
+			sa := testenv.ServiceAccount("tenant-a", "app")
+			if _, err := tc.provider.GetAudiences(t.Context(), sa, &provider.Options{}); !errors.Is(err,
 				auth.ErrMisconfigured) {
 				t.Errorf("GetAudiences: %v", err)
 			}

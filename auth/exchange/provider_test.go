@@ -217,7 +217,7 @@ func TestCacheKey(t *testing.T) {
 		"resource":       {exchange.WithResource(api)},
 		"scope":          {auth.WithScopes("read")},
 	} {
-		token, err := w.get(t, plain, append(opts, auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+		token, err := w.get(t, plain, append(opts, testenv.WithCache(tokens, "tenant-a"))...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -226,7 +226,7 @@ func TestCacheKey(t *testing.T) {
 		}
 		seen[token.Reveal()] = name
 	}
-	same, err := w.get(t, allow(), auth.WithCache(tokens, testenv.Object("tenant-a")))
+	same, err := w.get(t, allow(), testenv.WithCache(tokens, "tenant-a"))
 	if err != nil || seen[same.Reveal()] != "plain" {
 		t.Errorf("providers that are alike do not share: %v", err)
 	}

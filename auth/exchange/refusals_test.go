@@ -178,7 +178,7 @@ func TestAnthropicRefusesTokensThatRepeat(t *testing.T) {
 	sa.Annotations = f.annotations
 	source := &auth.TokenRequest{Client: f.Client, ServiceAccount: sa}
 	_, err := auth.GetAccessToken(t.Context(), f.provider, auth.WithSubjectToken(source, *sa),
-		auth.WithOwner(testenv.Object("tenant-a")), auth.WithHTTPClient(f.Cloud.Client()))
+		testenv.Owner("tenant-a"), auth.WithHTTPClient(f.Cloud.Client()))
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "takes each token once")
 	testenv.ExpectNone(t, f.Requests())
 	p := exchange.NewAnthropic("org-1", "rule-1", "our-audience")

@@ -415,7 +415,7 @@ func TestHitsOfServicesAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		source := auth.NewAccessTokenSource(p, auth.WithServiceAccount(key, inMemory{f.Client, sa}),
-			auth.WithHTTPClient(f.Cloud.Client()), auth.WithCache(tokens, testenv.Object("tenant-a")))
+			auth.WithHTTPClient(f.Cloud.Client()), testenv.WithCache(tokens, "tenant-a"))
 		get := func() {
 			if _, err := source.Token(t.Context()); err != nil {
 				t.Fatal(err)

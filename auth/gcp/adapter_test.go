@@ -47,7 +47,7 @@ func TestTokenSource(t *testing.T) {
 	w.setBucket()
 	tokens := testenv.Cache(t)
 	ctx := context.WithValue(t.Context(), oauth2.HTTPClient, w.Cloud.Client())
-	source := gcp.NewTokenSource(t.Context(), w.Options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+	source := gcp.NewTokenSource(t.Context(), w.Options("tenant-a", "app", testenv.WithCache(tokens, "tenant-a"))...)
 	client := &http.Client{Transport: &oauth2.Transport{Source: source, Base: w.Cloud.Client().Transport}}
 	for range 3 {
 		if status, body := read(t, client, bucketURL); status != http.StatusOK || body != "of tenant A" {
@@ -74,7 +74,7 @@ func TestCredentials(t *testing.T) {
 	w := newEnvironment(t)
 	w.setBucket()
 	tokens := testenv.Cache(t)
-	creds := gcp.NewCredentials(w.Options("tenant-a", "app", auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+	creds := gcp.NewCredentials(w.Options("tenant-a", "app", testenv.WithCache(tokens, "tenant-a"))...)
 	client := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		token, err := creds.Token(r.Context())
 		if err != nil {

@@ -178,7 +178,7 @@ func TestCache(t *testing.T) {
 	policy := auth.WithPolicy(auth.Policy{Audiences: []string{"https://a.example", "https://b.example"}})
 	get := func(more ...auth.Option) {
 		t.Helper()
-		opts := w.Options("tenant-a", "app", append(more, policy, auth.WithCache(tokens, testenv.Object("tenant-a")))...)
+		opts := w.Options("tenant-a", "app", append(more, policy, testenv.WithCache(tokens, "tenant-a"))...)
 		if _, err := auth.GetAccessToken(t.Context(), p, opts...); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestProviderIsPartOfTheKey(t *testing.T) {
 	tokens := testenv.Cache(t)
 	get := func() {
 		t.Helper()
-		if _, err := w.get(t, "tenant-a", "direct", auth.WithCache(tokens, testenv.Object("tenant-a")), auth.WithAudiences("shared"),
+		if _, err := w.get(t, "tenant-a", "direct", testenv.WithCache(tokens, "tenant-a"), auth.WithAudiences("shared"),
 			auth.WithPolicy(auth.Policy{Audiences: []string{"shared"}})); err != nil {
 			t.Fatal(err)
 		}

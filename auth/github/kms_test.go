@@ -88,7 +88,7 @@ func TestKeyInKMS(t *testing.T) {
 	}
 	p.Sign = SignInKMS(&gcp.Provider{}, w.Client, tokens, keyRing, w.Cloud.Client())
 	for range 2 {
-		if _, err := get(t.Context(), p, w.options("tenant-a", auth.WithCache(tokens, testenv.Object("tenant-a")))...); err != nil {
+		if _, err := get(t.Context(), p, w.options("tenant-a", testenv.WithCache(tokens, "tenant-a"))...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -173,7 +173,7 @@ func TestTenantsChooseNothing(t *testing.T) {
 		return github.SignWith(w.key)(ctx, sa, digest)
 	}
 	_, err := get(t.Context(), p, auth.WithServiceAccount(client.ObjectKeyFromObject(account), kube),
-		auth.WithOwner(testenv.Object("tenant-b")),
+		testenv.Owner("tenant-b"),
 		auth.WithHTTPClient(w.Cloud.Client()), auth.WithAnnotations(map[string]string{"installation": "42"}))
 	if err != nil || len(seen) < 3 {
 		t.Fatalf("%v, asked %d times", err, len(seen))
@@ -189,7 +189,8 @@ func TestTenantsChooseNothing(t *testing.T) {
 func TestWithoutAGrant(t *testing.T) {
 	w := newEnvironment(t)
 	_, err := get(t.Context(), w.provider(), w.options("stranger")...)
-	testenv.CheckError(t, err, auth.ErrDenied, `github: ServiceAccount "stranger/app"`, "grants this ServiceAccount nothing",
+	testenv.CheckError(t, err, auth.ErrDenied, `github: ServiceAccount "stranger/app"`,
+		"grants this ServiceAccount nothing",
 		"github.Provider.Grant")
 	for name, tc := range map[string]struct {
 		refusal error
@@ -311,7 +312,7 @@ func TestPolicySeesTheGrant(t *testing.T) {
 		return nil
 	}})
 	for range 2 {
-		if _, err := get(t.Context(), &p, w.options("tenant-a", policy, auth.WithCache(tokens, testenv.Object("tenant-a")),
+		if _, err := get(t.Context(), &p, w.options("tenant-a", policy, testenv.WithCache(tokens, "tenant-a"),
 			github.WithPermissions(map[string]string{"contents": "read"}))...); err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +337,7 @@ func TestGrantChangesDuringACall(t *testing.T) {
 		asked++
 		return grants()[map[bool]string{true: "tenant-b", false: "tenant-a"}[asked == 1]], nil
 	}
-	opts := w.options("tenant-a", auth.WithCache(tokens, testenv.Object("tenant-a")))
+	opts := w.options("tenant-a", testenv.WithCache(tokens, "tenant-a"))
 	_, err := get(t.Context(), p, opts...)
 	testenv.CheckError(t, err, auth.ErrUnavailable, "the grant has changed")
 	testenv.ExpectNone(t, w.calls())
@@ -355,7 +356,7 @@ func TestRevocation(t *testing.T) {
 	p := w.provider()
 	p.Grant = func(sa *corev1.ServiceAccount) (github.Grant, error) { return all[sa.Namespace], nil }
 	call := func(namespace string) error {
-		_, err := get(t.Context(), p, w.options(namespace, auth.WithCache(tokens, testenv.Object(namespace)))...)
+		_, err := get(t.Context(), p, w.options(namespace, testenv.WithCache(tokens, namespace))...)
 		return err
 	}
 	if err := errors.Join(call("tenant-a"), call("tenant-b"), call("tenant-b")); err != nil || w.calls() != 2 {
@@ -380,7 +381,7 @@ func TestForgedTokenInHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []auth.Option{auth.WithOwner(testenv.Object("tenant-a")), auth.WithHTTPClient(w.Cloud.Client())}
+	own := []auth.Option{testenv.Owner("tenant-a"), auth.WithHTTPClient(w.Cloud.Client())}
 	_, err = get(t.Context(), w.provider(), append(own, auth.WithSubjectToken(auth.NewStaticTokenSource(forged), *sa))...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "token in hand", "auth.WithServiceAccount")
 	testenv.ExpectNone(t, w.calls())
@@ -404,7 +405,7 @@ func TestSubjectIssuer(t *testing.T) {
 
 func TestControllersOwnIdentity(t *testing.T) {
 	w, tokens := newEnvironment(t), testenv.Cache(t)
-	own := []auth.Option{auth.WithHTTPClient(w.Cloud.Client()), auth.WithCache(tokens, testenv.Object("tenant-a"))}
+	own := []auth.Option{auth.WithHTTPClient(w.Cloud.Client()), testenv.WithCache(tokens, "tenant-a")}
 	_, err := get(t.Context(), w.provider(), own...)
 	testenv.CheckError(t, err, auth.ErrMisconfigured, "the controller itself", "github.Provider.OwnGrant")
 	var e *auth.Error

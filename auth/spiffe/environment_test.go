@@ -125,7 +125,7 @@ func (service) NewTokenForServiceAccount(context.Context, string, *corev1.Servic
 // call gets a credential of the service.
 func (w *environment) call(ctx context.Context, tenant string, more ...auth.Option) error {
 	opts := []auth.Option{auth.WithSubjectIssuer(w.source), auth.WithServiceAccount(key(tenant, "app"), w.Client),
-		auth.WithOwner(testenv.Object(tenant))}
+		testenv.Owner(tenant)}
 	_, err := auth.GetAccessToken(ctx, service{}, append(opts, more...)...)
 	return err
 }

@@ -84,7 +84,9 @@ func ExampleBrokerIssuer() {
 		log.Fatal(err)
 	}
 	token, err := auth.GetAccessToken(context.Background(), &aws.Provider{}, auth.WithSubjectIssuer(svids),
-		auth.WithServiceAccount(app, kube), auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}), auth.WithSTSRegion("eu-central-1"),
+		auth.WithServiceAccount(app, kube),
+		auth.WithOwner(cache.InvolvedObject{Kind: "Bucket", Namespace: "tenant-a", Name: "b"}),
+		auth.WithSTSRegion("eu-central-1"),
 		auth.WithHTTPClient(cloud.Client()))
 	if err != nil {
 		log.Fatal(err)

@@ -28,8 +28,9 @@ type blobStore struct {
 
 func newBlobStore(t *testing.T) *blobStore {
 	t.Helper()
-	s := &blobStore{Environment: testenv.New(t, testenv.ServiceAccount("tenant-a", "app", azure.ClientIDAnnotation, azureClient,
-		azure.TenantIDAnnotation, azureTenant))}
+	sa := testenv.ServiceAccount("tenant-a", "app", azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation,
+		azureTenant)
+	s := &blobStore{Environment: testenv.New(t, sa)}
 	s.Cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: s.Issuer.URL(),
 		Subject: testenv.Subject("tenant-a", "app"), Audience: azure.DefaultAudience, Fetch: s.Issuer.HTTPClient()})
 	s.Cloud.Azure().SetContainer(blobAccount, "container", cloudtest.AzureContainer{Tenant: azureTenant,

@@ -95,7 +95,8 @@ func newEnvironment(t *testing.T, s service) *environment {
 	t.Helper()
 	var accounts []client.Object
 	for _, namespace := range []string{"tenant-a", "tenant-b"} {
-		accounts = append(accounts, testenv.ServiceAccount(namespace, "app", s.annotation, s.parameters["service_account_id"]))
+		accounts = append(accounts,
+			testenv.ServiceAccount(namespace, "app", s.annotation, s.parameters["service_account_id"]))
 	}
 	w := &environment{Environment: testenv.New(t, accounts...), service: s}
 	w.fake = w.Cloud.Federation(s.fake)

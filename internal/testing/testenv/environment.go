@@ -35,10 +35,18 @@ func Object(namespace string) cache.InvolvedObject {
 	return cache.InvolvedObject{Kind: "Bucket", Namespace: namespace, Name: "b", Operation: "reconcile"}
 }
 
+// Owner makes Object the owner of a call.
+func Owner(namespace string) auth.Option { return auth.WithOwner(Object(namespace)) }
+
+// WithCache gives a call a cache, and an owner.
+func WithCache(tokens *cache.TokenCache, namespace string) auth.Option {
+	return auth.WithCache(tokens, Object(namespace))
+}
+
 // Cached gives a call a cache of its own, and an owner.
 func Cached(t testing.TB, namespace string) auth.Option {
 	t.Helper()
-	return auth.WithCache(Cache(t), Object(namespace))
+	return WithCache(Cache(t), namespace)
 }
 
 // Subject is what the token of a ServiceAccount is for.
@@ -46,7 +54,8 @@ func Subject(namespace, name string) string { return "system:serviceaccount:" + 
 
 // Token returns a token for a ServiceAccount that is valid for an hour, after
 // change has edited its claims.
-func (e *Environment) Token(t testing.TB, namespace, name, audience string, change ...func(claims map[string]any)) string {
+func (e *Environment) Token(t testing.TB, namespace, name, audience string,
+	change ...func(claims map[string]any)) string {
 	t.Helper()
 	claims := e.Issuer.Claims(ServiceAccount(namespace, name), []string{audience}, time.Hour)
 	for _, edit := range change {
