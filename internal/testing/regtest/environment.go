@@ -6,6 +6,7 @@ package regtest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -61,18 +62,26 @@ func New(t *testing.T) *Environment {
 // NewWith returns one with other clusters.
 func NewWith(t *testing.T, hub, managed *kubetest.Cluster) *Environment {
 	t.Helper()
-	w := &Environment{T: t, whole: t, Hub: hub, Managed: managed}
-	w.Local, w.Admin = NewClient(t, w.Managed.Config()), NewClient(t, w.Hub.Config())
+	w := NewHub(t, hub)
+	w.Managed, w.Local = managed, NewClient(t, managed.Config())
+	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
+	w.Apply(w.Admin,
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
+	w.Apply(w.Admin, manifests.BootstrapRBAC())
+	return w
+}
+
+// NewHub returns a hub without BootstrapRBAC, whose policies would answer
+// before others, and without a managed cluster.
+func NewHub(t *testing.T, hub *kubetest.Cluster) *Environment {
+	t.Helper()
+	w := &Environment{T: t, whole: t, Hub: hub, Admin: NewClient(t, hub.Config())}
 	w.Apply(w.Admin, ocm.CRD())
 	Eventually(t, "the hub serves ManagedClusters", func() bool {
 		w.Admin = NewClient(t, w.Hub.Config()) // a client may remember that there are none
 		return w.Admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
 	w.Apply(w.Admin, manifests.HubRBAC())
-	w.Apply(w.Admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management}\n")
-	w.Apply(w.Admin,
-		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: agent-registration-bootstrap, namespace: open-cluster-management}\n")
-	w.Apply(w.Admin, manifests.BootstrapRBAC())
 	return w
 }
 
@@ -234,6 +243,20 @@ func (w *Environment) Reason(cluster, kind string) string {
 		return string(c.Status) + "/" + c.Reason
 	}
 	return ""
+}
+
+// AwaitReason waits until a condition has the reason.
+func (w *Environment) AwaitReason(cluster, kind, reason string) {
+	w.T.Helper()
+	kubetest.Eventually(w.T, fmt.Sprintf("%s of cluster %q says %s", kind, cluster, reason), func() bool {
+		return strings.HasSuffix(w.Reason(cluster, kind), "/"+reason)
+	})
+}
+
+// AwaitRevoked waits until nothing is left of a cluster's RBAC.
+func (w *Environment) AwaitRevoked(cluster string) {
+	w.T.Helper()
+	kubetest.Eventually(w.T, "the RBAC of cluster "+cluster+" is gone", func() bool { return len(w.RBAC(cluster)) == 0 })
 }
 
 // SetAccepted does what an administrator does with wid hub accept or deny.

@@ -1,12 +1,16 @@
 package regtest
 
 import (
+	"slices"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -14,7 +18,13 @@ import (
 // it may not for its neighbour.
 func (m *Member) ExpectIsolated(neighbour string) {
 	m.T.Helper()
-	t, own := m.T, m.Own()
+	m.Environment.ExpectIsolated(m.Own(), m.Name, neighbour)
+}
+
+// ExpectIsolated uses the hub as the agent of a cluster.
+func (w *Environment) ExpectIsolated(own client.Client, cluster, neighbour string) {
+	w.T.Helper()
+	t := w.T
 	may := func(name, namespace, verb, group, resource, subresource string) bool {
 		review := &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -31,7 +41,7 @@ func (m *Member) ExpectIsolated(neighbour string) {
 		{"patch", "work.open-cluster-management.io", "manifestworks", "status", ""},
 		{"create", "events.k8s.io", "events", "", ""},
 	} {
-		if !may(r.name, m.Name, r.verb, r.group, r.resource, r.subresource) {
+		if !may(r.name, cluster, r.verb, r.group, r.resource, r.subresource) {
 			t.Errorf("it may not %+v at home", r)
 		}
 		if may(r.name, neighbour, r.verb, r.group, r.resource, r.subresource) {
@@ -47,13 +57,24 @@ func (m *Member) ExpectIsolated(neighbour string) {
 	if may(neighbour, "", "renew", "register.open-cluster-management.io", "managedclusters", "clientcertificates") {
 		t.Error("it may renew its neighbour's certificate")
 	}
-	for _, namespace := range []string{m.Name, neighbour, "kube-system", "open-cluster-management",
+	for _, namespace := range []string{cluster, neighbour, "kube-system", "open-cluster-management",
 		"open-cluster-management-hub"} {
 		for _, verb := range []string{"get", "list", "create"} {
 			if may("", namespace, verb, "", "secrets", "") || may("", namespace, verb, "", "serviceaccounts", "token") ||
 				may("", namespace, verb, "rbac.authorization.k8s.io", "rolebindings", "") {
 				t.Errorf("it may %s secrets, tokens or RoleBindings in namespace %q", verb, namespace)
 			}
+		}
+	}
+	if may("", "", "list", ocm.GroupVersion.Group, "managedclusters", "") {
+		t.Error("it may list all ManagedClusters")
+	}
+	for _, verb := range []string{"patch", "update"} {
+		if may(registration.ClusterRoleName(cluster), "", verb, rbacv1.GroupName, "clusterroles", "") {
+			t.Errorf("it may %s the record of what it claims", verb)
+		}
+		if may("a", cluster, verb, "coordination.k8s.io", "leases", "") {
+			t.Errorf("it may %s a Lease of another name", verb)
 		}
 	}
 	if may("", "", "update", "certificates.k8s.io", "certificatesigningrequests", "approval") ||
@@ -64,15 +85,30 @@ func (m *Member) ExpectIsolated(neighbour string) {
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
 	for what, err := range map[string]error{
 		"read the ManagedCluster":  own.Get(t.Context(), client.ObjectKey{Name: neighbour}, &ocm.ManagedCluster{}),
-		"patch the ManagedCluster": own.Patch(t.Context(), m.Cluster(neighbour), patch),
-		"patch its status":         own.Status().Patch(t.Context(), m.Cluster(neighbour), patch),
+		"patch the ManagedCluster": own.Patch(t.Context(), w.Cluster(neighbour), patch),
+		"patch its status":         own.Status().Patch(t.Context(), w.Cluster(neighbour), patch),
 		"read the Lease": own.Get(t.Context(), client.ObjectKey{Namespace: neighbour, Name: ocm.LeaseName},
 			&coordinationv1.Lease{}),
 		"create a Lease": own.Create(t.Context(),
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: neighbour, Name: "a"}}),
+		"patch the record": own.Patch(t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(neighbour)}}, patch),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s of %s: %v", what, neighbour, err)
 		}
+	}
+}
+
+// ExpectAgent uses the hub as the agent, and expects the user and the groups of
+// its certificate.
+func (w *Environment) ExpectAgent(own client.Client, cluster, agent string) {
+	w.T.Helper()
+	user, want := UserOf(w.T, own), registration.AgentUser(cluster, agent)
+	groups := []string{ocm.ManagedClustersGroup, registration.ClusterGroup(cluster), "system:authenticated"}
+	slices.Sort(user.Groups)
+	slices.Sort(groups)
+	if user.Username != want || !slices.Equal(user.Groups, groups) {
+		w.T.Errorf("the hub sees %q in %q, want %q in %q", user.Username, user.Groups, want, groups)
 	}
 }
