@@ -26,7 +26,7 @@ import (
 func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 	t.Helper()
 	rules := append(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"), k.rules...)
-	mgr := regtest.NewManager(t, k.User(t, user, "", rules...), hub.CacheOptions())
+	mgr := regtest.NewManager(t, k.Hub.User(t, user, "", rules...), hub.CacheOptions())
 	driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: mgr.GetClient(), Reader: mgr.GetAPIReader()})
 	regtest.Must(t, err)
 	metrics := prometheus.NewRegistry()
@@ -39,24 +39,18 @@ func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 # TYPE registration_hub_clusters gauge
 registration_hub_clusters{state="accepted"} %d
 `, n)
-	regtest.Eventually(t, "the hub has checked all clusters", func() bool {
+	kubetest.Eventually(t, "the hub has checked all clusters", func() bool {
 		return testutil.GatherAndCompare(metrics, strings.NewReader(want), "registration_hub_clusters") == nil
 	})
 	return stop
 }
 
-// After a restart the hub reads clusters that need nothing from two lists. It
-// still finds an agent that stopped before.
+// After a restart the hub reads clusters that need nothing from two lists.
 func (k *hubKube) testRestart(t *testing.T) {
 	const clusters, constant = 20, 40 // the latter are discovery, lists and watches
 	name := func(i int) string { return fmt.Sprint("restart", i) }
 	for i := range clusters {
-		cluster := managedCluster(name(i), accept)
-		cluster.Spec.LeaseDurationSeconds = 60
-		if i == 0 {
-			cluster.Spec.LeaseDurationSeconds = 4
-		}
-		regtest.Must(t, k.admin.Create(t.Context(), cluster))
+		regtest.Must(t, k.Admin.Create(t.Context(), managedCluster(name(i), accept)))
 	}
 	stop := k.runCSR(t, "hub-first", clusters)
 	for i := range clusters {
@@ -64,32 +58,30 @@ func (k *hubKube) testRestart(t *testing.T) {
 	}
 	stop()
 	k.runCSR(t, "hub-second", clusters)
-	k.awaitCondition(t, name(0), ocm.ConditionAvailable, "Reported")
-	requests := k.Audit(t, "hub-second")
+	requests := k.Hub.Audit(t, "hub-second")
 	each := slices.DeleteFunc(slices.Clone(requests), func(r kubetest.Request) bool {
 		return slices.Contains([]string{"list", "watch"}, r.Verb) || r.Resource == ""
 	})
 	t.Logf("%d requests, %d of them about one object: %+v", len(requests), len(each), each)
 	if len(requests) > constant+clusters*12/10 || len(each) > clusters*12/10 {
-		t.Errorf("the hub made %d requests for %d clusters", len(requests), clusters)
+		t.Errorf("the hub made %d requests for %d clusters, want %d", len(requests), clusters, constant+clusters*12/10)
 	}
-	k.awaitCondition(t, name(0), ocm.ConditionAvailable, ocm.ReasonLeaseStopped)
-	regtest.Must(t, k.admin.DeleteAllOf(t.Context(), &ocm.ManagedCluster{}))
-	regtest.Eventually(t, "the hub lets all clusters go", func() bool {
+	regtest.Must(t, k.Admin.DeleteAllOf(t.Context(), &ocm.ManagedCluster{}))
+	kubetest.Eventually(t, "the hub lets all clusters go", func() bool {
 		left := &ocm.ManagedClusterList{}
-		return k.admin.List(t.Context(), left) == nil && len(left.Items) == 0
+		return k.Admin.List(t.Context(), left) == nil && len(left.Items) == 0
 	})
 }
 
 // join records the agent of an accepted cluster, and reports as that agent.
 func (k *hubKube) join(t *testing.T, name string) {
 	t.Helper()
-	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+	k.AwaitReason(name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	role := &rbacv1.ClusterRole{}
-	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKeyFromObject(roleFor(name)), role))
+	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKeyFromObject(roleFor(name)), role))
 	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.AgentAnnotation, "agent1")
-	regtest.Must(t, k.admin.Update(t.Context(), role))
-	cluster := k.get(t, name)
+	regtest.Must(t, k.Admin.Update(t.Context(), role))
+	cluster := k.Cluster(name)
 	setJoined(metav1.ConditionTrue)(cluster)
-	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
+	regtest.Must(t, k.Admin.Status().Update(t.Context(), cluster))
 }

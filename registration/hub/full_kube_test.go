@@ -39,7 +39,7 @@ func storage(t *testing.T) document.Page {
 // kubectl runs the documented commands of kubectl in one block.
 func (k *hubKube) kubectl(t *testing.T, block string) {
 	t.Helper()
-	kubeconfig := k.Kubeconfig(t)
+	kubeconfig := k.Hub.Kubeconfig(t)
 	for line := range strings.Lines(block) {
 		args, ok := strings.CutPrefix(line, "kubectl --context hub ")
 		if !ok {
@@ -63,7 +63,7 @@ type etcdAnswer struct {
 // etcd calls a method of etcd, as etcdctl does.
 func (k *hubKube) etcd(t *testing.T, method, body string) (answer etcdAnswer) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.EtcdURL()+"/v3/"+method,
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.Hub.EtcdURL()+"/v3/"+method,
 		strings.NewReader(body))
 	regtest.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
@@ -98,24 +98,24 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 		agents[name] = k.accepted(t, name)
 	}
 	stop()
-	if err := k.setAccepted(t, k.admin, "denied", false); err != nil { // while no hub program runs
+	if err := setAccepted(t, k.Admin, "denied", false); err != nil { // while no hub program runs
 		t.Fatal(err)
 	}
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
 		Type: corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
 			"usage-bootstrap-authentication": "true", "auth-extra-groups": registration.BootstrapGroup}}
-	regtest.Must(t, k.admin.Create(t.Context(), token))
-	bearer := rest.AnonymousClientConfig(k.Config())
+	regtest.Must(t, k.Admin.Create(t.Context(), token))
+	bearer := rest.AnonymousClientConfig(k.Hub.Config())
 	bearer.BearerToken = "abcdef.0123456789abcdef"
 	bootstrap := regtest.NewClient(t, bearer)
 	reads := func(c client.Client, name string) error {
 		return c.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{})
 	}
-	regtest.Eventually(t, "the bootstrap token authenticates", func() bool { return reads(bootstrap, "other") == nil })
+	kubetest.Eventually(t, "the bootstrap token authenticates", func() bool { return reads(bootstrap, "other") == nil })
 
 	fill := func(i, size int) error {
-		return k.admin.Create(t.Context(),
+		return k.Admin.Create(t.Context(),
 			&corev1.ConfigMap{BinaryData: map[string][]byte{"a": bytes.Repeat([]byte{1}, size)},
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("fill-%d-%d", size, i)}})
 	}
@@ -126,49 +126,49 @@ func TestAccessEndsInAFullEtcd(t *testing.T) {
 		}
 		wantNoSpace(t, "a ConfigMap", err)
 	}
-	wantNoSpace(t, "wid hub deny", k.setAccepted(t, k.admin, "cluster1", false))
+	wantNoSpace(t, "wid hub deny", setAccepted(t, k.Admin, "cluster1", false))
 	shutOut := func(t *testing.T, name string) {
 		t.Helper()
-		regtest.Eventually(t, "the agent has no rights", func() bool {
+		kubetest.Eventually(t, "the agent has no rights", func() bool {
 			lease := client.ObjectKey{Namespace: name, Name: ocm.LeaseName}
 			return apierrors.IsForbidden(reads(agents[name], name)) &&
 				apierrors.IsForbidden(agents[name].Get(t.Context(), lease, &coordinationv1.Lease{}))
 		})
 		for _, o := range bindingsFor(name) {
-			if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 				t.Errorf("the binding %s: %v", o.GetName(), err)
 			}
 		}
 	}
 	regtest.Must(t, reads(agents["cluster1"], "cluster1"))
 	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
-	t.Run("a denied cluster, by the hub program", func(t *testing.T) { shutOut(t, "denied") })
-	t.Run("an accepted cluster, by the documented commands", func(t *testing.T) {
+	k.Step("a denied cluster, by the hub program", func(t *testing.T) { shutOut(t, "denied") })
+	k.Step("an accepted cluster, by the documented commands", func(t *testing.T) {
 		k.kubectl(t, blocks[0].Text)
 		shutOut(t, "cluster1")
 	})
-	t.Run("a bootstrap user, by the documented command", func(t *testing.T) {
+	k.Step("a bootstrap user, by the documented command", func(t *testing.T) {
 		k.kubectl(t, blocks[1].Text)
-		regtest.Eventually(t, "the token is refused", func() bool {
+		kubetest.Eventually(t, "the token is refused", func() bool {
 			return apierrors.IsUnauthorized(reads(bootstrap, "other"))
 		})
 	})
 	if err := reads(agents["other"], "other"); err != nil {
 		t.Errorf("another cluster: %v", err)
 	}
-	t.Run("a denial, once there is room", func(t *testing.T) {
+	k.Step("a denial, once there is room", func(t *testing.T) {
 		k.kubectl(t, blocks[2].Text)
-		regtest.Must(t, k.admin.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default")))
+		regtest.Must(t, k.Admin.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default")))
 		revision := k.etcd(t, "maintenance/status", "{}").Header.Revision
 		k.etcd(t, "kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, revision))
 		k.etcd(t, "maintenance/defragment", "{}")
 		for _, a := range k.etcd(t, "maintenance/alarm", `{"action":"GET"}`).Alarms {
 			k.etcd(t, "maintenance/alarm", fmt.Sprintf(`{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":%q}`, a.MemberID))
 		}
-		regtest.Eventually(t, "etcd takes the denial", func() bool {
-			return k.setAccepted(t, k.admin, "cluster1", false) == nil
+		kubetest.Eventually(t, "etcd takes the denial", func() bool {
+			return setAccepted(t, k.Admin, "cluster1", false) == nil
 		})
-		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+		k.AwaitReason("cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 		shutOut(t, "cluster1")
 	})
 }
@@ -183,16 +183,16 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 func TestDocumentedPriorityLevel(t *testing.T) {
 	k := startReleased(t)
 	for _, block := range storage(t).Blocks("yaml") {
-		regtest.Apply(t, k.admin, block.Text)
-		t.Cleanup(func() { kubetest.Delete(t, k.admin, block.Text) })
+		regtest.Apply(t, k.Admin, block.Text)
+		t.Cleanup(func() { kubetest.Delete(t, k.Admin, block.Text) })
 	}
 	schema := &flowcontrolv1.FlowSchema{}
-	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema))
+	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema))
 	csr := authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup, Resource: "certificatesigningrequests"}
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
+	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
 		ResourceAttributes: &csr})
 	level := func(user string, groups []string, do func(client.Client)) (uid string) {
-		config := k.Config()
+		config := k.Hub.Config()
 		config.Impersonate = rest.ImpersonationConfig{UserName: user,
 			Groups: append(slices.Clone(groups), "system:authenticated")}
 		config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
@@ -209,14 +209,14 @@ func TestDocumentedPriorityLevel(t *testing.T) {
 	}
 	request := func(c client.Client) { _ = c.Create(t.Context(), newRequest(t, 0), client.DryRunAll) }
 	read := func(c client.Client) { _ = c.Get(t.Context(), client.ObjectKey{Name: "a"}, &ocm.ManagedCluster{}) }
-	write := func(c client.Client) { _ = k.setAccepted(t, c, "a", false) }
+	write := func(c client.Client) { _ = setAccepted(t, c, "a", false) }
 	status := func(c client.Client) {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{}}`))
 		_ = c.Status().Patch(t.Context(), managedCluster("a"), patch, client.DryRunAll)
 	}
 	create := func(c client.Client) { _ = c.Create(t.Context(), managedCluster("b"), client.DryRunAll) }
 	agent := []string{registration.ClusterGroup("a"), ocm.ManagedClustersGroup}
-	regtest.Eventually(t, "the FlowSchema is in force", func() bool {
+	kubetest.Eventually(t, "the FlowSchema is in force", func() bool {
 		return level("bootstrap", []string{registration.BootstrapGroup}, request) == string(schema.UID)
 	})
 	for _, row := range []struct {
@@ -233,7 +233,7 @@ func TestDocumentedPriorityLevel(t *testing.T) {
 		{"a patch of a hub program, queued by user", []string{"system:serviceaccounts"}, write, true},
 		{"a request of a node", []string{"system:nodes"}, request, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		k.Step(row.name, func(t *testing.T) {
 			if uid := level("user", row.groups, row.do); uid == "" || row.want != (uid == string(schema.UID)) {
 				t.Errorf("the FlowSchema has the UID %q", uid)
 			}

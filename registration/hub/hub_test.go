@@ -546,7 +546,7 @@ registration_hub_joined_clusters{available="Unknown"} %d
 		}
 	}
 	if n, err := testutil.GatherAndCount(registry, "registration_build_info"); err != nil || n != 1 {
-		t.Errorf("%d series of the build, %v", n, err)
+		t.Errorf("%d series of the build, %v, want 1", n, err)
 	}
 	if n, err := testutil.GatherAndCount(registry, "registration_hub_driver_duration_seconds"); err != nil || n != 3 {
 		t.Errorf("%d series of driver calls, want approve, grant and revoke (%v)", n, err)

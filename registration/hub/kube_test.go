@@ -2,15 +2,12 @@ package hub_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -32,10 +29,9 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// hubKube is a hub's API server with everything that HubRBAC has.
+// hubKube is a hub with everything that HubRBAC has. No cluster is managed.
 type hubKube struct {
-	*kubetest.Cluster
-	admin client.Client
+	*regtest.Environment
 	rules []rbacv1.PolicyRule // of the hub controller
 }
 
@@ -46,19 +42,17 @@ func TestMain(m *testing.M) {
 
 func TestHubOnARealAPIServer(t *testing.T) {
 	k := startHub(t)
-	t.Run("few requests after a restart", k.testRestart)
-	t.Run("the whole flow with exactly the embedded RBAC", k.testFlow)
-	t.Run("clusters of another hub program", k.testMoved)
-	t.Run("each verb of the RBAC is needed", k.testVerbs)
-	t.Run("the admission policy", k.testPolicy)
+	k.Step("few requests after a restart", k.testRestart)
+	k.Step("a cluster leaves by itself", k.testLeave)
+	k.Step("clusters of another hub program", k.testMoved)
+	k.Step("each verb of the RBAC is needed", k.testVerbs)
+	k.Step("the admission policy", k.testPolicy)
 }
 
 func startHub(t *testing.T) *hubKube {
 	t.Helper()
-	rules := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
-	k := &hubKube{Cluster: kubetest.Start(t), rules: rules}
-	k.admin = regtest.NewClient(t, k.Config())
-	regtest.Apply(t, k.admin, ocm.CRD())
+	k := &hubKube{Environment: regtest.NewHub(t, kubetest.Start(t)),
+		rules: regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")}
 	// Here the API server also keeps unknown fields, such as those of a
 	// released hub.
 	crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
@@ -67,23 +61,9 @@ func startHub(t *testing.T) *hubKube {
 	keep :=
 		`{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/%s/x-kubernetes-preserve-unknown-fields","value":true}`
 	patch := fmt.Appendf(nil, "["+keep+","+keep+"]", "spec", "status")
-	regtest.Must(t, k.admin.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)))
-	regtest.Eventually(t, "the API server serves ManagedClusters", func() bool {
-		return regtest.NewClient(t, k.Config()).List(t.Context(), &ocm.ManagedClusterList{}) == nil
-	})
+	regtest.Must(t, k.Admin.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)))
 	k.installOCM(t)
-	regtest.Apply(t, k.admin, manifests.HubRBAC())
 	return k
-}
-
-// user returns a client of a user with the given groups.
-func (k *hubKube) user(t *testing.T, name string, groups ...string) client.Client {
-	return regtest.As(t, k.Cluster, name, groups...)
-}
-
-func (k *hubKube) agent(t *testing.T, cluster string) client.Client {
-	return k.user(t, registration.AgentUser(cluster, "agent1"), registration.ClusterGroup(cluster),
-		ocm.ManagedClustersGroup)
 }
 
 // run runs a hub in a manager until the test ends or stop is called.
@@ -98,25 +78,9 @@ func (k *hubKube) run(t *testing.T, config *rest.Config, workers int, drivers ..
 	return regtest.RunManager(t, mgr)
 }
 
-func (k *hubKube) get(t *testing.T, name string) *ocm.ManagedCluster {
+func setAccepted(t *testing.T, c client.Client, name string, accepted bool) error {
 	t.Helper()
-	c := &ocm.ManagedCluster{}
-	regtest.Must(t, client.IgnoreNotFound(k.admin.Get(t.Context(), client.ObjectKey{Name: name}, c)))
-	return c
-}
-
-func (k *hubKube) setAccepted(t *testing.T, c client.Client, name string, accepted bool) error {
-	t.Helper()
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%v}}`, accepted))
-	return c.Patch(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch)
-}
-
-func (k *hubKube) awaitCondition(t *testing.T, name, kind, reason string) {
-	t.Helper()
-	regtest.Eventually(t, fmt.Sprintf("%s of %q says %s", kind, name, reason), func() bool {
-		c := meta.FindStatusCondition(k.get(t, name).Status.Conditions, kind)
-		return c != nil && c.Reason == reason
-	})
+	return regtest.Patch(t.Context(), c, name, fmt.Sprintf(`{"spec":{"hubAcceptsClient":%t}}`, accepted))
 }
 
 // setUnknownFields writes what our types do not know.
@@ -124,9 +88,9 @@ func (k *hubKube) setUnknownFields(t *testing.T, name string) {
 	t.Helper()
 	o := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	regtest.Must(t,
-		k.admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))))
+		k.Admin.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))))
 	regtest.Must(t,
-		k.admin.Status().Patch(t.Context(), o,
+		k.Admin.Status().Patch(t.Context(), o,
 			client.RawPatch(types.MergePatchType, []byte(`{"status":{"capacity":{"cpu":"4"}}}`))))
 }
 
@@ -134,7 +98,7 @@ func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))
-	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
+	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
 	later, _, _ := unstructured.NestedInt64(o.Object, "spec", "later", "a")
 	cpu, _, _ := unstructured.NestedString(o.Object, "status", "capacity", "cpu")
 	if later != 1 || cpu != "4" {
@@ -142,116 +106,29 @@ func (k *hubKube) checkUnknownFields(t *testing.T, name string) {
 	}
 }
 
-func (k *hubKube) testFlow(t *testing.T) {
-	const user = "hub-flow"
-	driver := newHubDriver("one", driverAnnotation)
-	driver.approves = false
-	config := k.User(t, user, "", k.rules...)
-	k.User(t, user, ocm.HubNamespace, regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:auth-types")...)
-	k.run(t, config, 4, driver)
-	for _, name := range []string{"cluster1", "cluster10"} {
-		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, annotated(driverAnnotation, "id-"+name))))
-		k.setUnknownFields(t, name)
-		regtest.Must(t, k.setAccepted(t, k.admin, name, true))
-		k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
-	}
-	driver.mu.Lock()
-	if granted := driver.granted; granted["cluster1"] != "id-cluster1" || granted["cluster10"] != "id-cluster10" {
-		t.Errorf("the driver has granted %v", granted)
-	}
-	driver.mu.Unlock()
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: registration.AgentUser("cluster1", "agent1"),
-		Groups: []string{registration.ClusterGroup("cluster1")},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "cluster1", Verb: "update",
-			Group: "work.open-cluster-management.io", Resource: "manifestworks"}})
-	t.Run("the agent may do its own, and nothing of its neighbour", k.testAgent)
-	t.Run("unknown fields survive", func(t *testing.T) { k.checkUnknownFields(t, "cluster1") })
-	t.Run("the cluster leaves by itself", func(t *testing.T) {
-		regtest.Must(t, k.setAccepted(t, k.agent(t, "cluster1"), "cluster1", false))
-		k.awaitGone(t, "cluster1")
-		k.awaitCondition(t, "cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
-		k.checkUnknownFields(t, "cluster1")
-		regtest.Eventually(t, "the API server forbids the agent", func() bool {
-			return apierrors.IsForbidden(k.agent(t, "cluster1").Get(t.Context(), client.ObjectKey{Name: "cluster1"},
-				&ocm.ManagedCluster{}))
-		})
-	})
-	t.Run("an agent may not remove the finalizer", func(t *testing.T) {
+// testLeave lets a cluster leave by itself, on a hub whose objects have fields
+// that our types do not know.
+func (k *hubKube) testLeave(t *testing.T) {
+	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
+	regtest.Must(t, k.Admin.Create(t.Context(), managedCluster("cluster1")))
+	k.setUnknownFields(t, "cluster1")
+	k.Accept("cluster1")
+	k.checkUnknownFields(t, "cluster1")
+	agent := k.AsAgent("cluster1")
+	k.Step("an agent may not remove the finalizer", func(t *testing.T) {
 		k.awaitPolicy(t)
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"),
-			patch); !apierrors.IsForbidden(err) {
-			t.Errorf("the error is %v", err)
-		}
-	})
-	t.Run("a deleted cluster is revoked by the record, though the finalizer was removed", func(t *testing.T) {
-		annotate := client.RawPatch(types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"`+driverAnnotation+`":"id-victim"}}}`))
-		regtest.Must(t, k.agent(t, "cluster10").Patch(t.Context(), managedCluster("cluster10"), annotate))
-		k.awaitCondition(t, "cluster10", ocm.ConditionHubAccepted, ocm.ReasonClaimChanged)
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		regtest.Must(t, k.admin.Patch(t.Context(), managedCluster("cluster10"), patch))
-		regtest.Must(t, k.admin.Delete(t.Context(), managedCluster("cluster10")))
-		k.awaitGone(t, "cluster10")
-	})
-	driver.mu.Lock()
-	defer driver.mu.Unlock()
-	if len(driver.granted) > 0 {
-		t.Errorf("the driver still grants %v", driver.granted)
-	}
-	for _, r := range k.Audit(t, user) {
-		if r.Code == http.StatusForbidden {
-			t.Errorf("the hub was forbidden %s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name)
-		}
-	}
-}
-
-// awaitGone waits until a cluster has no RBAC.
-func (k *hubKube) awaitGone(t *testing.T, cluster string) {
-	t.Helper()
-	for _, o := range append(bindingsFor(cluster), roleFor(cluster)) {
-		regtest.Eventually(t, o.GetName()+" is gone", func() bool {
-			return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)) || !isGranting(o)
-		})
-	}
-}
-
-func (k *hubKube) testAgent(t *testing.T) {
-	agent := k.agent(t, "cluster1")
-	lease := func(cluster string) *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: ocm.LeaseName}}
-	}
-	own := lease("cluster1")
-	annotate := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
-	joined := client.RawPatch(types.MergePatchType, []byte(`{"status":{"version":{"kubernetes":"v1.36.3"}}}`))
-	for what, err := range map[string]error{
-		"read its ManagedCluster": agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"},
-			&ocm.ManagedCluster{}),
-		"annotate its ManagedCluster":         agent.Patch(t.Context(), managedCluster("cluster1"), annotate),
-		"write its status":                    agent.Status().Patch(t.Context(), managedCluster("cluster1"), joined),
-		"read the Lease that the hub created": agent.Get(t.Context(), client.ObjectKeyFromObject(own), own),
-		"renew its Lease":                     agent.Update(t.Context(), own),
-	} {
-		if err != nil {
-			t.Errorf("the agent may not %s: %v", what, err)
-		}
-	}
-	role := roleFor("cluster1")
-	for what, err := range map[string]error{
-		"read another ManagedCluster": agent.Get(t.Context(), client.ObjectKey{Name: "cluster10"},
-			&ocm.ManagedCluster{}),
-		"annotate another ManagedCluster":     agent.Patch(t.Context(), managedCluster("cluster10"), annotate),
-		"create a Lease in another namespace": agent.Create(t.Context(), lease("cluster10")),
-		"write a Lease of another name": agent.Update(t.Context(),
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "a"}}),
-		"read all ManagedClusters":             agent.List(t.Context(), &ocm.ManagedClusterList{}),
-		"read Secrets of its namespace":        agent.List(t.Context(), &corev1.SecretList{}, client.InNamespace("cluster1")),
-		"rewrite the record of what it claims": agent.Patch(t.Context(), role, annotate),
-	} {
+		err := regtest.Patch(t.Context(), agent, "cluster1", `{"metadata":{"finalizers":null}}`)
 		if !apierrors.IsForbidden(err) {
-			t.Errorf("the agent may %s: %v", what, err)
+			t.Errorf("error %v, want Forbidden", err)
 		}
-	}
+	})
+	kubetest.Eventually(t, "the agent leaves", func() bool { return setAccepted(t, agent, "cluster1", false) == nil })
+	k.AwaitRevoked("cluster1")
+	k.AwaitReason("cluster1", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	k.checkUnknownFields(t, "cluster1")
+	kubetest.Eventually(t, "the API server forbids the agent", func() bool {
+		return apierrors.IsForbidden(agent.Get(t.Context(), client.ObjectKey{Name: "cluster1"}, &ocm.ManagedCluster{}))
+	})
 }
 
 // testVerbs takes away one verb at a time.
@@ -265,7 +142,7 @@ func (k *hubKube) testVerbs(t *testing.T) {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
 				n++
-				t.Run(fmt.Sprintf("%s %s", verb, resource), func(t *testing.T) {
+				k.Step(fmt.Sprintf("%s %s", verb, resource), func(t *testing.T) {
 					err := k.play(t, fmt.Sprintf("rbac-%d", n), without(k.rules, i, resource, verb))
 					if !apierrors.IsForbidden(err) {
 						t.Errorf("without the verb the error is %v", err)
@@ -296,7 +173,7 @@ func without(rules []rbacv1.PolicyRule, i int, resource, verb string) []rbacv1.P
 // and returns the first error.
 func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) error {
 	t.Helper()
-	c := regtest.NewClient(t, k.User(t, name, "", rules...))
+	c := regtest.NewClient(t, k.Hub.User(t, name, "", rules...))
 	driver := newHubDriver("one", driverAnnotation)
 	driver.approves = true
 	hub, err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{driver}, Default: "one"})
@@ -311,39 +188,39 @@ func (k *hubKube) play(t *testing.T, name string, rules []rbacv1.PolicyRule) err
 	if err := recordEvent(t, c, name); err != nil {
 		return err
 	}
-	regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name)))
+	regtest.Must(t, k.Admin.Create(t.Context(), managedCluster(name)))
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	for _, o := range append(bindingsFor(name), roleFor(name)) {
-		regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		if role, ok := o.(*rbacv1.ClusterRole); ok {
 			role.Rules = nil
 		} else {
 			_, subjects := partsOf(o)
 			*subjects = nil
 		}
-		regtest.Must(t, k.admin.Update(t.Context(), o))
+		regtest.Must(t, k.Admin.Update(t.Context(), o))
 	}
-	cluster := k.get(t, name)
+	cluster := k.Cluster(name)
 	meta.SetStatusCondition(&cluster.Status.Conditions,
 		metav1.Condition{Type: ocm.ConditionJoined, Status: metav1.ConditionTrue, Reason: "Joined"})
-	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
+	regtest.Must(t, k.Admin.Status().Update(t.Context(), cluster))
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`"]}}`))
 	for _, o := range bindingsFor(name) { // as on hubs of Open Cluster Management
-		regtest.Must(t, k.admin.Patch(t.Context(), o, finalizer))
+		regtest.Must(t, k.Admin.Patch(t.Context(), o, finalizer))
 	}
-	regtest.Must(t, k.setAccepted(t, k.admin, name, false))
+	k.SetAccepted(name, false)
 	if err := reconcileOnce(); err != nil {
 		return err
 	}
 	regtest.Must(t,
-		k.admin.Patch(t.Context(), managedCluster(name),
+		k.Admin.Patch(t.Context(), managedCluster(name),
 			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["`+regtest.ResourceCleanup+`"]}}`))))
-	regtest.Must(t, k.admin.Delete(t.Context(), managedCluster(name)))
+	regtest.Must(t, k.Admin.Delete(t.Context(), managedCluster(name)))
 	return reconcileOnce()
 }
 
@@ -380,10 +257,10 @@ func recordEvent(t *testing.T, c client.Client, name string) error {
 func (k *hubKube) awaitPolicy(t *testing.T) {
 	t.Helper()
 	c := regtest.NewClient(t,
-		k.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "",
+		k.Hub.User(t, strings.ReplaceAll(t.Name(), "/", "-"), "",
 			rbacv1.PolicyRule{APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters"},
 				Verbs: []string{"create"}}))
-	regtest.Eventually(t, "the admission policy is in force", func() bool {
+	kubetest.Eventually(t, "the admission policy is in force", func() bool {
 		return apierrors.IsForbidden(c.Create(t.Context(), managedCluster("policy", accept), client.DryRunAll))
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/hub"
@@ -25,12 +26,12 @@ import (
 func (k *hubKube) installOCM(t *testing.T) {
 	t.Helper()
 	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD(), "---\n")} {
-		regtest.Apply(t, k.admin, crd)
+		regtest.Apply(t, k.Admin, crd)
 	}
-	regtest.Eventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
-		k.admin = regtest.NewClient(t, k.Config()) // a client may remember that there are none
-		return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newWork("a"))) &&
-			apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")))
+	kubetest.Eventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
+		k.Admin = regtest.NewClient(t, k.Hub.Config()) // a client may remember that there are none
+		return apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newWork("a"))) &&
+			apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")))
 	})
 }
 
@@ -52,15 +53,15 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 		if o, ok := o.(*unstructured.Unstructured); ok {
 			o.SetFinalizers(nil)
 		}
-		regtest.Must(t, k.admin.Create(t.Context(), o))
+		regtest.Must(t, k.Admin.Create(t.Context(), o))
 	}
-	cluster := k.get(t, name)
+	cluster := k.Cluster(name)
 	meta.SetStatusCondition(&cluster.Status.Conditions, regtest.AcceptedByOCM())
-	regtest.Must(t, k.admin.Status().Update(t.Context(), cluster))
+	regtest.Must(t, k.Admin.Status().Update(t.Context(), cluster))
 }
 
 func (k *hubKube) testMoved(t *testing.T) {
-	c := regtest.NewClient(t, k.User(t, "hub-moved", "", k.rules...))
+	c := regtest.NewClient(t, k.Hub.User(t, "hub-moved", "", k.rules...))
 	h,
 		err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)},
 		Default: "one"})
@@ -74,7 +75,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 	bindings := func(t *testing.T, name string) (all []client.Object) {
 		t.Helper()
 		for _, b := range bindingsFor(name) {
-			err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(b), b)
+			err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(b), b)
 			if err == nil {
 				all = append(all, b)
 			} else if !apierrors.IsNotFound(err) {
@@ -83,7 +84,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 		}
 		return all
 	}
-	t.Run("a cluster keeps its bindings, and gets a record", func(t *testing.T) {
+	k.Step("a cluster keeps its bindings, and gets a record", func(t *testing.T) {
 		k.leaveCluster(t, "moved1")
 		before := bindings(t, "moved1")
 		reconcileOnce(t, "moved1")
@@ -92,27 +93,27 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Errorf("the bindings were replaced: %v", now)
 		}
 		role := roleFor("moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil ||
+		if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil ||
 			role.Annotations[ocm.AuthTypeAnnotation] != "one" {
 			t.Errorf("the record is %v, %v", role.Annotations, err)
 		}
-		k.awaitCondition(t, "moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+		k.AwaitReason("moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	})
-	t.Run("denial removes a binding that has the finalizer", func(t *testing.T) {
-		k.deny(t, "moved1")
+	k.Step("denial removes a binding that has the finalizer", func(t *testing.T) {
+		k.SetAccepted("moved1", false)
 		reconcileOnce(t, "moved1")
 		if left := bindings(t, "moved1"); len(left) > 0 {
 			t.Errorf("after the denial there is %v", left)
 		}
 	})
-	t.Run("denial empties a binding that has another finalizer too", func(t *testing.T) {
+	k.Step("denial empties a binding that has another finalizer too", func(t *testing.T) {
 		k.leaveCluster(t, "moved2")
 		reconcileOnce(t, "moved2")
 		add := client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
-		regtest.Must(t, k.admin.Patch(t.Context(), work, add))
-		k.deny(t, "moved2")
+		regtest.Must(t, k.Admin.Patch(t.Context(), work, add))
+		k.SetAccepted("moved2", false)
 		reconcileOnce(t, "moved2")
 		left := bindings(t, "moved2")
 		if len(left) != 1 || !slices.Equal(left[0].GetFinalizers(), []string{"example.com/other"}) {
@@ -122,11 +123,11 @@ func (k *hubKube) testMoved(t *testing.T) {
 			t.Errorf("the binding still gives %v", *subjects)
 		}
 	})
-	t.Run("denial leaves a binding of another role that has a finalizer", func(t *testing.T) {
+	k.Step("denial leaves a binding of another role that has a finalizer", func(t *testing.T) {
 		k.leaveCluster(t, "moved3")
 		reconcileOnce(t, "moved3")
 		foreign := bindingsFor("moved3")[1]
-		regtest.Must(t, k.admin.Delete(t.Context(), foreign))
+		regtest.Must(t, k.Admin.Delete(t.Context(), foreign))
 		foreign = bindingsFor("moved3")[1]
 		foreign.SetLabels(map[string]string{ocm.ClusterNameLabel: "moved3"})
 		foreign.SetFinalizers([]string{"example.com/other"})
@@ -134,24 +135,24 @@ func (k *hubKube) testMoved(t *testing.T) {
 		*subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
 			Name: registration.ClusterGroup("moved3")}}
 		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
-		regtest.Must(t, k.admin.Create(t.Context(), foreign))
-		k.deny(t, "moved3")
+		regtest.Must(t, k.Admin.Create(t.Context(), foreign))
+		k.SetAccepted("moved3", false)
 		reconcileOnce(t, "moved3")
 		if left := bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
 			t.Errorf("after the denial there is %v", left)
 		}
-		k.awaitCondition(t, "moved3", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+		k.AwaitReason("moved3", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	})
-	t.Run("acceptance names the finalizers that keep a binding", func(t *testing.T) {
-		regtest.Must(t, k.setAccepted(t, k.admin, "moved2", true))
+	k.Step("acceptance names the finalizers that keep a binding", func(t *testing.T) {
+		k.SetAccepted("moved2", true)
 		reconcileOnce(t, "moved2")
-		c := meta.FindStatusCondition(k.get(t, "moved2").Status.Conditions, ocm.ConditionHubAccepted)
+		c := meta.FindStatusCondition(k.Cluster("moved2").Status.Conditions, ocm.ConditionHubAccepted)
 		if c == nil || c.Reason != "RBACTaken" || !strings.Contains(c.Message, "example.com/other") {
 			t.Errorf("the condition is %+v", c)
 		}
 	})
-	t.Run("a deleted cluster waits until nothing is left of it", func(t *testing.T) {
-		regtest.Must(t, k.admin.Delete(t.Context(), managedCluster("moved1")))
+	k.Step("a deleted cluster waits until nothing is left of it", func(t *testing.T) {
+		regtest.Must(t, k.Admin.Delete(t.Context(), managedCluster("moved1")))
 		for _, left := range []struct {
 			object client.Object
 			kind   string
@@ -159,22 +160,17 @@ func (k *hubKube) testMoved(t *testing.T) {
 			if reconcileOnce(t, "moved1").RequeueAfter == 0 {
 				t.Error("the hub does not look again")
 			}
-			deleting := meta.FindStatusCondition(k.get(t, "moved1").Status.Conditions, "Deleting")
+			deleting := meta.FindStatusCondition(k.Cluster("moved1").Status.Conditions, "Deleting")
 			if deleting == nil || deleting.Reason != "ResourceRemaining" || !strings.Contains(deleting.Message, left.kind) ||
 				!strings.Contains(deleting.Message, left.object.GetName()) {
 				t.Errorf("the condition is %+v", deleting)
 			}
-			regtest.Must(t, k.admin.Delete(t.Context(), left.object))
+			regtest.Must(t, k.Admin.Delete(t.Context(), left.object))
 		}
 		reconcileOnce(t, "moved1")
-		if err := k.admin.Get(t.Context(), client.ObjectKey{Name: "moved1"},
+		if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: "moved1"},
 			&ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the cluster is still there: %v", err)
 		}
 	})
-}
-
-func (k *hubKube) deny(t *testing.T, name string) {
-	t.Helper()
-	regtest.Must(t, k.setAccepted(t, k.admin, name, false))
 }

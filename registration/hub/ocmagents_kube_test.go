@@ -111,7 +111,7 @@ func refused(t *testing.T, c client.Client, all []rights) (lacks []string) {
 func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 	t.Helper()
 	var got []string
-	regtest.Eventually(t, fmt.Sprintf("the API server refuses exactly %q", want), func() bool {
+	kubetest.Eventually(t, fmt.Sprintf("the API server refuses exactly %q", want), func() bool {
 		now := refused(t, c, all)
 		if !slices.Equal(got, now) {
 			got = now
@@ -123,7 +123,7 @@ func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 
 // controller returns a client of the hub controller.
 func (k *hubKube) controller(t *testing.T) client.Client {
-	return k.user(t, hubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
+	return k.As(regtest.HubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
 }
 
 // reconcileOnce runs a new hub program for one reconcile of a cluster.
@@ -141,51 +141,51 @@ func TestAgentsOfOCM(t *testing.T) {
 	k := startReleased(t)
 	controller := k.controller(t)
 	for _, name := range []string{"ocm1", "ocm10"} {
-		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
+		regtest.Must(t, k.Admin.Create(t.Context(), managedCluster(name, accept)))
 		regtest.Must(t, k.reconcileOnce(t, controller, name, false))
 	}
 	added := []string{"list certificatesigningrequests", "watch certificatesigningrequests", "list managedclusters",
 		"update managedclusters", "watch managedclusters",
 		"update managedclusters/status", "renew managedclusters/clientcertificates"}
-	agent, bootstrap, account := k.agent(t, "ocm1"), k.bootstrap(t), k.user(t, ocm.BootstrapUser)
+	agent, bootstrap, account := k.AsAgent("ocm1"), k.bootstrap(t), k.As(ocm.BootstrapUser)
 	if n := len(each(klusterletRights("ocm1"))); n != 24 {
 		t.Fatalf("a klusterlet checks %d rights", n)
 	}
 	withoutOption := func(t *testing.T) { awaitRefused(t, agent, klusterletRights("ocm1"), added...) }
-	t.Run("an agent without the option", withoutOption)
-	t.Run("a bootstrap user without the option", func(t *testing.T) {
+	k.Step("an agent without the option", withoutOption)
+	k.Step("a bootstrap user without the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
 			awaitRefused(t, c, bootstrapRights(), "list managedclusters", "watch managedclusters",
 				"list certificatesigningrequests", "watch certificatesigningrequests")
 		}
 	})
-	t.Run("the option without the manifest", func(t *testing.T) {
+	k.Step("the option without the manifest", func(t *testing.T) {
 		if err := k.reconcileOnce(t, controller, "ocm1", true); !apierrors.IsForbidden(err) {
-			t.Errorf("the error is %v", err)
+			t.Errorf("the error is %v, want Forbidden", err)
 		}
 		withoutOption(t)
 	})
-	t.Run("each verb of the manifest is needed", k.testOptionVerbs)
-	regtest.Apply(t, k.admin, manifests.OCMAgentsRBAC())
-	t.Cleanup(func() { kubetest.Delete(t, k.admin, manifests.OCMAgentsRBAC()) })
-	t.Run("a bootstrap user with the option", func(t *testing.T) {
+	k.Step("each verb of the manifest is needed", k.testOptionVerbs)
+	regtest.Apply(t, k.Admin, manifests.OCMAgentsRBAC())
+	t.Cleanup(func() { kubetest.Delete(t, k.Admin, manifests.OCMAgentsRBAC()) })
+	k.Step("a bootstrap user with the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {
 			awaitRefused(t, c, bootstrapRights())
 		}
 	})
-	t.Run("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
-		regtest.Eventually(t, "the hub may hand that out", func() bool {
+	k.Step("the option repairs the role of a cluster that was accepted before", func(t *testing.T) {
+		kubetest.Eventually(t, "the hub may hand that out", func() bool {
 			return k.reconcileOnce(t, controller, "ocm1", true) == nil
 		})
 		awaitRefused(t, agent, klusterletRights("ocm1"))
 	})
-	t.Run("what stays refused to an agent", func(t *testing.T) {
+	k.Step("what stays refused to an agent", func(t *testing.T) {
 		foreign := foreignRights("ocm10")
 		if got, want := len(refused(t, agent, foreign)), len(each(foreign)); got != want {
-			t.Errorf("%d of %d are refused: %q", got, want, refused(t, agent, foreign))
+			t.Errorf("refused are %d rights, want %d: %q", got, want, refused(t, agent, foreign))
 		}
 	})
-	t.Run("a hub without the option takes the rights away", func(t *testing.T) {
+	k.Step("a hub without the option takes the rights away", func(t *testing.T) {
 		regtest.Must(t, k.reconcileOnce(t, controller, "ocm1", false))
 		withoutOption(t)
 	})
@@ -199,8 +199,8 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 	try := func(rules []rbacv1.PolicyRule) error {
 		n++
 		name := fmt.Sprintf("option-%d", n)
-		regtest.Must(t, k.admin.Create(t.Context(), managedCluster(name, accept)))
-		return k.reconcileOnce(t, regtest.NewClient(t, k.User(t, name, "", append(slices.Clone(least), rules...)...)),
+		regtest.Must(t, k.Admin.Create(t.Context(), managedCluster(name, accept)))
+		return k.reconcileOnce(t, regtest.NewClient(t, k.Hub.User(t, name, "", append(slices.Clone(least), rules...)...)),
 			name, true)
 	}
 	if err := try(own); err != nil {
@@ -209,7 +209,7 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 	for i, rule := range own {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
-				t.Run(verb+" "+resource, func(t *testing.T) {
+				k.Step(verb+" "+resource, func(t *testing.T) {
 					if err := try(without(own, i, resource, verb)); !apierrors.IsForbidden(err) {
 						t.Errorf("without the verb the error is %v", err)
 					}
@@ -224,13 +224,13 @@ func (k *hubKube) testOptionVerbs(t *testing.T) {
 // labelled object.
 func TestWebhookOfOCM(t *testing.T) {
 	k := startReleased(t)
-	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("hooked", accept)))
+	regtest.Must(t, k.Admin.Create(t.Context(), managedCluster("hooked", accept)))
 	controller, bootstrap := k.controller(t), k.bootstrap(t)
 	regtest.Must(t, k.reconcileOnce(t, controller, "hooked", false))
 	users := map[string]client.Client{"bootstrap user": bootstrap,
-		"bootstrap ServiceAccount": k.user(t, ocm.BootstrapUser), "hub": controller, "agent": k.agent(t, "hooked")}
+		"bootstrap ServiceAccount": k.As(ocm.BootstrapUser), "hub": controller, "agent": k.AsAgent("hooked")}
 	for name, c := range users {
-		t.Run("the cluster set of a "+name, func(t *testing.T) {
+		k.Step("the cluster set of a "+name, func(t *testing.T) {
 			awaitRefused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "default"}})
 			if got := refused(t, c, []rights{{"create", clusterGroup, "managedclustersets/join", "", "other"},
 				{"create", clusterGroup, "managedclustersets/join", "", ""}}); len(got) != 2 {
@@ -238,10 +238,10 @@ func TestWebhookOfOCM(t *testing.T) {
 			}
 		})
 	}
-	t.Run("acceptance by the hub", func(t *testing.T) {
+	k.Step("acceptance by the hub", func(t *testing.T) {
 		awaitRefused(t, controller, []rights{{"update", registerGroup, "managedclusters/accept", "", "hooked"}})
 	})
-	t.Run("labels of a bootstrap user", func(t *testing.T) { k.testLabels(t, bootstrap) })
+	k.Step("labels of a bootstrap user", func(t *testing.T) { k.testLabels(t, bootstrap) })
 }
 
 func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
@@ -276,14 +276,14 @@ func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
 			true, false},
 		{"an update that adds it and removes another label", labels{"a": "b"}, def, true, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		k.Step(test.name, func(t *testing.T) {
 			cluster := managedCluster("labelled", func(m *ocm.ManagedCluster) { m.Labels = maps.Clone(test.now) })
 			var err error
 			if test.update {
 				cluster.Labels = maps.Clone(test.before)
-				regtest.Must(t, k.admin.Create(t.Context(), cluster))
+				regtest.Must(t, k.Admin.Create(t.Context(), cluster))
 				defer func() {
-					if err := k.admin.Delete(t.Context(), cluster); err != nil {
+					if err := k.Admin.Delete(t.Context(), cluster); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -299,7 +299,7 @@ func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
 			}
 		})
 	}
-	t.Run("an update of an accepted cluster", func(t *testing.T) {
+	k.Step("an update of an accepted cluster", func(t *testing.T) {
 		err := bootstrap.Patch(t.Context(), managedCluster("hooked"),
 			client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"default"}}}`, clusterSet)))
 		if err == nil || !strings.Contains(err.Error(), "accepted") {

@@ -30,9 +30,9 @@ func (k *hubKube) testPolicy(t *testing.T) {
 	k.allow(t, "acceptors-of-one", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "acceptor-of-one"}, rbacv1.PolicyRule{
 		APIGroups: []string{ocm.GroupVersion.Group}, Resources: []string{"managedclusters/accept"}, Verbs: []string{"update"},
 		ResourceNames: []string{"vap"}})
-	bootstrap := k.user(t, "bootstrap")
-	acceptor, one := k.user(t, "acceptor"), k.user(t, "acceptor-of-one")
-	itself, eks, neighbour := k.agent(t, "vap"), k.user(t, "eks", "open-cluster-management:vap"), k.agent(t, "vap0")
+	bootstrap := k.As("bootstrap")
+	acceptor, one := k.As("acceptor"), k.As("acceptor-of-one")
+	itself, eks, neighbour := k.AsAgent("vap"), k.As("eks", "open-cluster-management:vap"), k.AsAgent("vap0")
 	create := func(accepted bool) func(client.Client) error {
 		return func(c client.Client) error {
 			return c.Create(t.Context(), managedCluster("new", func(m *ocm.ManagedCluster) {
@@ -54,7 +54,7 @@ func (k *hubKube) testPolicy(t *testing.T) {
 	}
 	change := func(f func(*ocm.ManagedCluster)) func(client.Client) error {
 		return func(c client.Client) error {
-			base := k.get(t, "vap")
+			base := k.Cluster("vap")
 			now := base.DeepCopy()
 			f(now)
 			if err := c.Patch(t.Context(), now.DeepCopy(), client.MergeFrom(base), client.DryRunAll); err != nil {
@@ -70,13 +70,13 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			return c.Create(t.Context(), managedCluster("new", f), client.DryRunAll)
 		}
 	}
-	regtest.Must(t, k.admin.Create(t.Context(), managedCluster("vap")))
+	regtest.Must(t, k.Admin.Create(t.Context(), managedCluster("vap")))
 	for _, accepted := range []bool{false, true} {
-		regtest.Must(t, k.setAccepted(t, k.admin, "vap", accepted))
-		base := k.get(t, "vap")
+		k.SetAccepted("vap", accepted)
+		base := k.Cluster("vap")
 		now := base.DeepCopy()
 		if withAcceptance(metav1.ConditionTrue, "Hub")(now); accepted {
-			regtest.Must(t, k.admin.Status().Patch(t.Context(), now, client.MergeFrom(base)))
+			regtest.Must(t, k.Admin.Status().Patch(t.Context(), now, client.MergeFrom(base)))
 		}
 		for _, test := range []struct {
 			name    string
@@ -96,7 +96,7 @@ func (k *hubKube) testPolicy(t *testing.T) {
 				if err := status(c); err != nil {
 					return err
 				}
-				if k.get(t, "vap").Spec.HubAcceptsClient {
+				if k.Cluster("vap").Spec.HubAcceptsClient {
 					t.Error("the status changed the spec")
 				}
 				return nil
@@ -134,10 +134,10 @@ func (k *hubKube) testPolicy(t *testing.T) {
 			if test.before != accepted {
 				continue
 			}
-			t.Run(test.name, func(t *testing.T) {
+			k.Step(test.name, func(t *testing.T) {
 				err := test.do(test.user)
 				if test.allowed && err != nil || !test.allowed && !apierrors.IsForbidden(err) {
-					t.Errorf("the error is %v", err)
+					t.Errorf("the error is %v, want Forbidden", err)
 				}
 				if !test.allowed && (err == nil || !strings.Contains(err.Error(), "managedclusters/accept")) {
 					t.Errorf("the error does not name the verb: %v", err)
@@ -166,10 +166,10 @@ func (k *hubKube) allow(t *testing.T, name string, subject rbacv1.Subject, rule 
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}},
 	} {
-		regtest.Must(t, k.admin.Create(t.Context(), o))
+		regtest.Must(t, k.Admin.Create(t.Context(), o))
 	}
 	resource, sub, _ := strings.Cut(rule.Resources[0], "/")
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: subject.Name, Groups: []string{subject.Name},
+	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: subject.Name, Groups: []string{subject.Name},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: sub, Name: "vap"}})
 }

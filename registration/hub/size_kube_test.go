@@ -33,11 +33,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-const (
-	// hubUser is the ServiceAccount of HubRBAC.
-	hubUser    = "system:serviceaccount:open-cluster-management-hub:registration-controller-sa"
-	addOnGroup = "addon.open-cluster-management.io"
-)
+const addOnGroup = "addon.open-cluster-management.io"
 
 // The CustomResourceDefinitions of a released hub bound fewer fields than ours.
 func TestPoliciesOnAReleasedHub(t *testing.T) {
@@ -45,14 +41,14 @@ func TestPoliciesOnAReleasedHub(t *testing.T) {
 	config := k.controllerConfig()
 	k.run(t, config, 4, newHubDriver("one", driverAnnotation))
 	hub := regtest.NewClient(t, config)
-	t.Run("an agent fills its cluster", k.testFillCluster)
-	t.Run("an agent fills its cluster with field managers", k.testFillManagers)
-	t.Run("a cluster was full before", k.testFullBefore)
-	t.Run("an agent fills an add-on", func(t *testing.T) { k.testFillAddOns(t, hub) })
-	t.Run("a bootstrap user creates large clusters", k.testLargeClusters)
-	t.Run("a bootstrap user creates large requests", k.testLargeRequests)
-	t.Run("a cluster labels its own requests only", k.testRequestLabels)
-	t.Run("the hub binds ClusterRoles of clusters only", func(t *testing.T) { k.testBind(t, hub) })
+	k.Step("an agent fills its cluster", k.testFillCluster)
+	k.Step("an agent fills its cluster with field managers", k.testFillManagers)
+	k.Step("a cluster was full before", k.testFullBefore)
+	k.Step("an agent fills an add-on", func(t *testing.T) { k.testFillAddOns(t, hub) })
+	k.Step("a bootstrap user creates large clusters", k.testLargeClusters)
+	k.Step("a bootstrap user creates large requests", k.testLargeRequests)
+	k.Step("a cluster labels its own requests only", k.testRequestLabels)
+	k.Step("the hub binds ClusterRoles of clusters only", func(t *testing.T) { k.testBind(t, hub) })
 }
 
 // startReleased returns the hub that most tests share.
@@ -63,31 +59,29 @@ func startReleased(t *testing.T) *hubKube {
 
 func startReleasedOn(t *testing.T, cluster *kubetest.Cluster) *hubKube {
 	t.Helper()
-	k := &hubKube{Cluster: cluster}
-	k.admin = regtest.NewClient(t, k.Config())
+	admin := regtest.NewClient(t, cluster.Config())
 	for _, name := range []string{"managedclusters", "managedclusteraddons"} {
 		crd, err := os.ReadFile("testdata/ocm/" + name + ".yaml")
 		regtest.Must(t, err)
-		regtest.Apply(t, k.admin, string(crd))
+		regtest.Apply(t, admin, string(crd))
 	}
-	regtest.Eventually(t, "the API server serves both kinds", func() bool {
-		k.admin = regtest.NewClient(t, k.Config()) // a client may remember that there are none
-		return k.admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil &&
-			k.admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")) != nil
-	})
 	// two manifests need it
-	regtest.Apply(t, k.admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n")
-	regtest.Apply(t, k.admin, manifests.TokenRBAC())
-	regtest.Apply(t, k.admin, manifests.BootstrapRBAC())
-	regtest.Apply(t, k.admin, manifests.HubRBAC()) // its last policy is the one that awaitPolicy tries
+	regtest.Apply(t, admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n")
+	regtest.Apply(t, admin, manifests.TokenRBAC())
+	regtest.Apply(t, admin, manifests.BootstrapRBAC())
+	k := &hubKube{Environment: regtest.NewHub(t, cluster)} // HubRBAC's last policy is the one to wait for
 	k.awaitPolicy(t)
+	kubetest.Eventually(t, "the API server serves add-ons", func() bool {
+		k.Admin = regtest.NewClient(t, k.Hub.Config()) // a client may remember that there are none
+		return k.Admin.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, newAddOn("v1beta1", "a")) != nil
+	})
 	return k
 }
 
 // controllerConfig is the configuration of the hub controller's ServiceAccount.
 func (k *hubKube) controllerConfig() *rest.Config {
-	config := k.Config()
-	config.Impersonate.UserName = hubUser
+	config := k.Hub.Config()
+	config.Impersonate.UserName = regtest.HubUser
 	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub",
 		"system:authenticated"}
 	return config
@@ -100,7 +94,7 @@ type field struct {
 }
 
 // patch writes the field as a user. The other keys of a map stay.
-func (f field) patch(t *testing.T, c client.Client, o *unstructured.Unstructured, n int) error {
+func (f field) patch(t *testing.T, c client.Client, o *unstructured.Unstructured, n int, dryRun ...string) error {
 	t.Helper()
 	value := f.value(n)
 	if list, ok := value.([]any); ok && f.path == "status.conditions" {
@@ -111,10 +105,11 @@ func (f field) patch(t *testing.T, c client.Client, o *unstructured.Unstructured
 	data, err := json.Marshal(body)
 	regtest.Must(t, err)
 	patch := client.RawPatch(types.MergePatchType, data)
+	options := client.PatchOptions{DryRun: dryRun}
 	if strings.HasPrefix(f.path, "status") {
-		return c.Status().Patch(t.Context(), o.DeepCopy(), patch)
+		return c.Status().Patch(t.Context(), o.DeepCopy(), patch, &client.SubResourcePatchOptions{PatchOptions: options})
 	}
-	return c.Patch(t.Context(), o.DeepCopy(), patch)
+	return c.Patch(t.Context(), o.DeepCopy(), patch, &options)
 }
 
 // hubConditions returns the condition that agents may not change.
@@ -200,25 +195,25 @@ func clusterFields() []field {
 	}
 }
 
-// fill lets a user write ever more to a field, until the policy refuses 4,096
+// fill tries ever more characters in a field, until the policy refuses 4,096
 // characters more. It returns the characters.
 func fill(t *testing.T, c client.Client, o *unstructured.Unstructured, f field) int {
 	t.Helper()
 	const tooMany = 1 << 18 // for etcd too
-	err := f.patch(t, c, o, tooMany)
-	wantTooLarge(t, err, "65536 bytes")
-	if err == nil {
-		return tooMany
-	}
 	least, most := 0, 1<<16
-	for most-least > 1<<12 {
+	wantTooLarge(t, f.patch(t, c, o, tooMany, "All"), "65536 bytes")
+	for !t.Failed() && most-least > 1<<12 {
 		n := (least + most) / 2
-		if err := f.patch(t, c, o, n); err == nil {
+		if err := f.patch(t, c, o, n, "All"); err == nil {
 			least = n
 		} else {
 			most = n
 			wantTooLarge(t, err, "65536 bytes")
 		}
+	}
+	t.Logf("%d characters", least)
+	if least < 4096 { // field managers repeat some keys, escaped twice
+		t.Errorf("the user may only write %d characters", least)
 	}
 	return least
 }
@@ -234,7 +229,7 @@ func newCluster(name string) *unstructured.Unstructured {
 func (k *hubKube) read(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	o := newCluster(name)
-	regtest.Must(t, k.admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
+	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, o))
 	return o
 }
 
@@ -242,18 +237,18 @@ func (k *hubKube) read(t *testing.T, name string) *unstructured.Unstructured {
 // client.
 func (k *hubKube) accepted(t *testing.T, name string) client.Client {
 	t.Helper()
-	regtest.Must(t, k.admin.Create(t.Context(), newCluster(name)))
-	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+	regtest.Must(t, k.Admin.Create(t.Context(), newCluster(name)))
+	k.AwaitReason(name, ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: ocm.GroupVersion.Group,
 		Resource: "managedclusters", Subresource: "status", Name: name})
 	k.awaitAgent(t, name, authorizationv1.ResourceAttributes{Verb: "patch", Group: addOnGroup,
 		Resource: "managedclusteraddons", Subresource: "status", Namespace: name})
-	return k.agent(t, name)
+	return k.AsAgent(name)
 }
 
 func (k *hubKube) awaitAgent(t *testing.T, cluster string, attributes authorizationv1.ResourceAttributes) {
 	t.Helper()
-	k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
+	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
 		ResourceAttributes: &attributes})
 }
 
@@ -261,32 +256,31 @@ func (k *hubKube) awaitAgent(t *testing.T, cluster string, attributes authorizat
 // access.
 func (k *hubKube) remove(t *testing.T, name string) {
 	t.Helper()
-	if err := k.setAccepted(t, k.admin, name, false); err != nil {
+	if err := setAccepted(t, k.Admin, name, false); err != nil {
 		t.Fatalf("an administrator denies: %.300v", err)
 	}
-	k.awaitGone(t, name)
-	k.awaitCondition(t, name, ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
-	if err := k.admin.Delete(t.Context(), newCluster(name)); err != nil {
+	k.AwaitRevoked(name)
+	k.AwaitReason(name, ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	if err := k.Admin.Delete(t.Context(), newCluster(name)); err != nil {
 		t.Fatalf("an administrator deletes: %.300v", err)
 	}
-	regtest.Eventually(t, "the hub has removed its finalizer", func() bool {
-		return apierrors.IsNotFound(k.admin.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{}))
+	kubetest.Eventually(t, "the hub has removed its finalizer", func() bool {
+		return apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{}))
 	})
 }
 
+// The hub still removes a cluster that its agent has filled.
 func (k *hubKube) testFillCluster(t *testing.T) {
-	for i, f := range clusterFields() {
-		t.Run(f.name, func(t *testing.T) {
-			name := fmt.Sprintf("fill%d", i)
-			agent := k.accepted(t, name)
-			n := fill(t, agent, k.read(t, name), f)
-			t.Logf("%d characters", n)
-			if n < 4096 { // field managers repeat some keys, escaped twice
-				t.Errorf("the agent may only write %d characters", n)
+	agent := k.accepted(t, "filled")
+	for _, f := range clusterFields() {
+		k.Step(f.name, func(t *testing.T) {
+			o := k.read(t, "filled")
+			if n := fill(t, agent, o, f); f.name == "conditions" {
+				regtest.Must(t, f.patch(t, agent, o, n))
 			}
-			k.remove(t, name)
 		})
 	}
+	k.remove(t, "filled")
 }
 
 // Each field manager repeats all keys.
@@ -315,14 +309,14 @@ func (k *hubKube) testFullBefore(t *testing.T) {
 		{"2,000 resources", "status.capacity", func(int) any { return capacity(90_000) }},
 		{"650 labels", "metadata.labels", func(int) any { return manyLabels(247_000) }},
 	} {
-		t.Run(f.name, func(t *testing.T) {
+		k.Step(f.name, func(t *testing.T) {
 			name := fmt.Sprintf("before%d", i)
 			agent := k.accepted(t, name)
 			o := k.read(t, name)
 			url := func(url string) field {
 				return field{"", "spec.managedClusterClientConfigs", func(int) any { return []any{map[string]any{"url": url}} }}
 			}
-			if err := errors.Join(url("https://a1").patch(t, agent, o, 0), f.patch(t, k.admin, o, 0)); err != nil {
+			if err := errors.Join(url("https://a1").patch(t, agent, o, 0), f.patch(t, k.Admin, o, 0)); err != nil {
 				t.Fatalf("%.300v", err)
 			}
 			wantTooLarge(t, url("https://a12").patch(t, agent, o, 0), "65536 bytes")
@@ -379,19 +373,15 @@ func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 	k.allow(t, "add-on-manager", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "add-on-manager"}, rbacv1.PolicyRule{
 		APIGroups: []string{addOnGroup}, Resources: []string{"managedclusteraddons"},
 		Verbs: []string{"get", "patch", "delete"}})
-	manager := k.user(t, "add-on-manager")
+	manager := k.As("add-on-manager")
 	agent := k.accepted(t, "addons")
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		for i, f := range addOnFields(version) {
-			t.Run(version+" "+f.name, func(t *testing.T) {
+			k.Step(version+" "+f.name, func(t *testing.T) {
 				o := newAddOn(version, "addons")
 				o.SetName(fmt.Sprintf("%s-%d", version, i)) // a failed row leaves its add-on
-				regtest.Must(t, k.admin.Create(t.Context(), o))
-				n := fill(t, agent, o, f)
-				t.Logf("%d characters", n)
-				if n < 4096 { // field managers repeat some keys, escaped twice
-					t.Errorf("the agent may only write %d characters", n)
-				}
+				regtest.Must(t, k.Admin.Create(t.Context(), o))
+				regtest.Must(t, f.patch(t, agent, o, fill(t, agent, o, f)))
 				report := field{"", "status.healthCheck", func(int) any { return map[string]any{"mode": "Customized"} }}
 				if err := report.patch(t, hub, o, 0); err != nil {
 					t.Errorf("the hub reports: %.300v", err)
@@ -403,7 +393,7 @@ func (k *hubKube) testFillAddOns(t *testing.T, hub client.Client) {
 					client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 					t.Fatalf("its manager removes the finalizer: %.300v", err)
 				}
-				if err := k.admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				if err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 					t.Errorf("it is still there: %.300v", err)
 				}
 			})
@@ -416,10 +406,10 @@ func (k *hubKube) bootstrap(t *testing.T) client.Client {
 	t.Helper()
 	for group, resource := range map[string]string{ocm.GroupVersion.Group: "managedclusters",
 		certificatesv1.GroupName: "certificatesigningrequests"} {
-		k.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
+		k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: group, Resource: resource}})
 	}
-	return k.user(t, "bootstrap", registration.BootstrapGroup)
+	return k.As("bootstrap", registration.BootstrapGroup)
 }
 
 // wantTooLarge checks that a policy refuses an object for its size. A Forbidden
@@ -466,11 +456,11 @@ func (k *hubKube) testLargeClusters(t *testing.T) {
 		{"15 KiB of annotations", create(bootstrap, annotated(15<<10)), false},
 		{"16 KiB of annotations", create(bootstrap, annotated(16<<10)), true},
 		{"a CA bundle of 16 KiB in base64", create(bootstrap, configured.DeepCopy()), true},
-		{"an administrator's cluster", create(k.admin, configured.DeepCopy()), false},
+		{"an administrator's cluster", create(k.Admin, configured.DeepCopy()), false},
 		{"15 KiB of annotations later", annotate(15 << 10), false},
 		{"16 KiB of annotations later", annotate(16 << 10), true},
 	} {
-		t.Run(test.name, func(t *testing.T) { wantRefused(t, test.err, test.refused) })
+		k.Step(test.name, func(t *testing.T) { wantRefused(t, test.err, test.refused) })
 	}
 }
 
@@ -515,7 +505,7 @@ func (k *hubKube) testLargeRequests(t *testing.T) {
 		{"a body of 512 KiB", newRequest(t, 512<<10), true},
 		{"a request of no cluster", newRequest(t, 16<<10, func(r *request) { r.Labels = nil }), true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		k.Step(test.name, func(t *testing.T) {
 			wantRefused(t, bootstrap.Create(t.Context(), test.request, client.DryRunAll), test.refused)
 		})
 	}
@@ -527,12 +517,12 @@ func (k *hubKube) testRequestLabels(t *testing.T) {
 		authorizationv1.ResourceAttributes{Verb: "create", Group: certificatesv1.GroupName,
 			Resource: "certificatesigningrequests"})
 	for _, cluster := range []string{"labels", "neighbour", "label"} {
-		t.Run(cluster, func(t *testing.T) {
+		k.Step(cluster, func(t *testing.T) {
 			err := agent.Create(t.Context(), newRequest(t, 0, func(r *certificatesv1.CertificateSigningRequest) {
 				r.Labels[ocm.ClusterNameLabel] = cluster
 			}), client.DryRunAll)
 			if (cluster == "labels") != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("the error is %v, want Forbidden", err)
 			}
 		})
 	}
@@ -542,9 +532,9 @@ func (k *hubKube) testBind(t *testing.T, hub client.Client) {
 	k.accepted(t, "bound")
 	for _, cluster := range []string{"bound", "registration", "work", "addon", "cluster", "default", "managed-clusters",
 		"kube-system"} {
-		t.Run(cluster, func(t *testing.T) {
+		k.Step(cluster, func(t *testing.T) {
 			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: registration.ClusterRoleName(cluster)}}
-			if err := k.admin.Create(t.Context(), role); err != nil && !apierrors.IsAlreadyExists(err) {
+			if err := k.Admin.Create(t.Context(), role); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
 			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bind"},

@@ -45,7 +45,7 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 	stop := k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
 	agent := k.accepted(t, "times")
 	cluster, addOn := newCluster("times"), newAddOn("v1alpha1", "times")
-	regtest.Must(t, k.admin.Create(t.Context(), addOn))
+	regtest.Must(t, k.Admin.Create(t.Context(), addOn))
 	write := func(c client.Client, o *unstructured.Unstructured, body string, opts ...client.PatchOption) error {
 		return c.Patch(t.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)), opts...)
 	}
@@ -56,9 +56,9 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 		return c.Status().Patch(t.Context(), o.DeepCopy(), withCondition(t, o, at),
 			&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	}
-	t.Run("an agent writes them", func(t *testing.T) {
+	k.Step("an agent writes them", func(t *testing.T) {
 		for _, at := range badTimes() {
-			t.Run(at, func(t *testing.T) {
+			k.Step(at, func(t *testing.T) {
 				wantNoTime(t, write(agent, cluster, withTaint(at)), at)
 				wantNoTime(t, report(agent, cluster, at), at)
 				wantNoTime(t, report(agent, addOn, at), at)
@@ -73,29 +73,29 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 	})
 	stop()
 	const before, other = `"2026-01-01t00:00:00z"`, `"2026-01-02t00:00:00z"`
-	regtest.Must(t, errors.Join(write(k.admin, cluster, withTaint(before)), report(k.admin, cluster, before),
-		report(k.admin, addOn, before)))
-	t.Run("one was stored before", func(t *testing.T) {
+	regtest.Must(t, errors.Join(write(k.Admin, cluster, withTaint(before)), report(k.Admin, cluster, before),
+		report(k.Admin, addOn, before)))
+	k.Step("one was stored before", func(t *testing.T) {
 		regtest.Must(t, errors.Join(write(agent, cluster, `{"metadata": {"annotations": {"a": "b"}}}`),
 			write(agent, cluster, withTaint(before)), report(agent, cluster, before), report(agent, addOn, before)))
 		wantNoTime(t, write(agent, cluster, withTaint(other)), other)
 		wantNoTime(t, report(agent, cluster, other), other)
 		wantNoTime(t, report(agent, addOn, other), other)
-		if c := k.get(t, "times"); !strings.Contains(c.Unreadable, "2026-01-01t00:00:00z") || !c.Spec.HubAcceptsClient {
+		if c := k.Cluster("times"); !strings.Contains(c.Unreadable, "2026-01-01t00:00:00z") || !c.Spec.HubAcceptsClient {
 			t.Errorf("read as %q, %v", c.Unreadable, c.Spec)
 		}
 	})
-	regtest.Must(t, errors.Join(k.setAccepted(t, k.admin, "times", false),
-		k.admin.Create(t.Context(), managedCluster("beside", accept))))
+	regtest.Must(t, errors.Join(setAccepted(t, k.Admin, "times", false),
+		k.Admin.Create(t.Context(), managedCluster("beside", accept))))
 	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
-	t.Run("a hub that starts accepts other clusters", func(t *testing.T) {
-		k.awaitCondition(t, "beside", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
+	k.Step("a hub that starts accepts other clusters", func(t *testing.T) {
+		k.AwaitReason("beside", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	})
-	t.Run("the cluster is denied", func(t *testing.T) {
-		k.awaitGone(t, "times")
-		k.awaitCondition(t, "times", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	k.Step("the cluster is denied", func(t *testing.T) {
+		k.AwaitRevoked("times")
+		k.AwaitReason("times", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	})
-	t.Run("the cluster is deleted", func(t *testing.T) { k.remove(t, "times") })
+	k.Step("the cluster is deleted", func(t *testing.T) { k.remove(t, "times") })
 }
 
 func wantNoTime(t *testing.T, err error, at string) {
