@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -60,17 +61,17 @@ func testManyRequests(t *testing.T) {
 			}
 		}
 		if lists > wantLists {
-			t.Errorf("%d lists", lists)
+			t.Errorf("%d lists, want at most %d", lists, wantLists)
 		}
 		return refused
 	}
 	const each = 2 // for an agent that a person approved, and for other keys
 	if got := reconcileAll(t, each); got != requests {
-		t.Errorf("%d requests are refused", got)
+		t.Errorf("%d requests are refused, want %d", got, requests)
 	}
 	time.Sleep(time.Minute)
 	if got := reconcileAll(t, each); got != requests {
-		t.Errorf("a minute later, %d requests are refused", got)
+		t.Errorf("a minute later, %d requests are refused, want %d", got, requests)
 	}
 	for i := range requests - 1 { // the last one is left
 		if err := c.Delete(t.Context(), //nolint:errcheck,forcetypeassert // made above
@@ -108,26 +109,28 @@ func (g *gate) List(ctx context.Context, list client.ObjectList, opts ...client.
 // Requests that are no renewals take one of the approver's workers, however
 // long each of them takes.
 func TestManyRequestsForOneClusterDelayNoRenewal(t *testing.T) {
-	k := newKube(t)
-	calm := k.join("calm")
-	calm.accept()
+	k := newKube(t, kubetest.Start(t))
+	k.runHub()
+	k.Enroll("calm")
 	regtest.Must(t, k.Admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "crowded"}}))
-	k.acceptAlone("crowded")
+	k.Accept("crowded")
 	k.stopHub()
 	g := &gate{cluster: "crowded", open: make(chan struct{})}
 	k.runHub(func(o *csr.HubDriverOptions) { g.Reader, o.Reader = o.Reader, g })
 	bootstrap := k.As(regtest.BootstrapUser)
 	for i := range 8 { // twice as many as there are workers, before the renewal
-		k.ask("crowded", fmt.Sprint("agent", i), bootstrap)
+		k.Request("crowded", fmt.Sprint("agent", i), bootstrap)
 	}
-	first := calm.certificate()
-	calm.ahead = time.Until(calm.expiry()) - time.Minute
-	calm.Until("the agent renews", func() bool { return calm.certificate() != first })
+	renewal := k.Request("calm", "agent1", k.AsAgent("calm"))
+	kubetest.Eventually(t, "the renewal is approved", func() bool {
+		regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKeyFromObject(renewal), renewal))
+		return len(renewal.Status.Conditions) > 0
+	})
 	if k.said.Says("SeveralRequests") {
 		t.Error("the requests did not wait")
 	}
 	close(g.open)
-	regtest.Eventually(t, "the others are refused", func() bool {
+	kubetest.Eventually(t, "the others are refused", func() bool {
 		return k.said.Says("SeveralRequests", `both ask for cluster "crowded"`)
 	})
 }

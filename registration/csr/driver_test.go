@@ -200,7 +200,7 @@ func (w *environment) leaf() *x509.Certificate {
 func (w *environment) expectRequests(n int) {
 	w.t.Helper()
 	if len(w.creates) != n {
-		w.t.Errorf("%d requests were created instead of %d", len(w.creates), n)
+		w.t.Errorf("%d requests were created, want %d", len(w.creates), n)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestParseRequest(t *testing.T) {
 			got, err := csr.Parse(c.csr)
 			switch {
 			case c.want == "" && (err != nil || got.User() != "system:open-cluster-management:cluster1:agent1"):
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("parsed as %+v, %v, want agent1 of cluster1", got, err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("error %v lacks %q", err, c.want)
 			}
@@ -236,7 +236,7 @@ func FuzzParseRequest(f *testing.F) {
 			parsed.Subject.CommonName != want.CommonName || len(parsed.Subject.Names) != 1+len(want.Organization) ||
 			!slices.Equal(slices.Sorted(slices.Values(parsed.Subject.Organization)),
 				slices.Sorted(slices.Values(want.Organization))) {
-			t.Errorf("%+v from %+v", got, parsed.Subject)
+			t.Errorf("parsed as %+v, the subject is %+v", got, parsed.Subject)
 		}
 	})
 }
@@ -263,7 +263,7 @@ func FuzzParseRequestSubject(f *testing.F) {
 		slices.Sort(want.Organization)
 		if err == nil && (got.Cluster != cluster || got.User() != user || user != want.CommonName ||
 			!slices.Equal(groups, want.Organization)) {
-			t.Errorf("%+v from %q %q", got, user, groups)
+			t.Errorf("parsed as %+v, the subject is %q in %q", got, user, groups)
 		}
 	})
 }
@@ -499,12 +499,12 @@ func TestApproverLeavesOtherRequestsAlone(t *testing.T) {
 			h := newHub(t, c, accepted("cluster1"), record("cluster1", "csr"))
 			if result, err := csr.Reconcile(t.Context(), h.driver, "csr1"); err != nil || result.RequeueAfter != 0 ||
 				h.event() != "" {
-				t.Errorf("%+v, %v", result, err)
+				t.Errorf("result %+v, %v, want none and no Event", result, err)
 			}
 		})
 	}
 	if result, err := csr.Reconcile(t.Context(), newHub(t).driver, "csr1"); err != nil || result.RequeueAfter != 0 {
-		t.Errorf("without a request: %+v, %v", result, err)
+		t.Errorf("without a request the result is %+v, %v, want none", result, err)
 	}
 }
 
@@ -561,7 +561,7 @@ func TestNewHubRefusesGroupsOfEveryone(t *testing.T) {
 		if _,
 			err := csr.NewHubDriver(csr.HubDriverOptions{Client: fake.NewFakeClient(), Reader: fake.NewFakeClient(),
 			BootstrapGroups: []string{group}}); err == nil || !strings.Contains(err.Error(), group) {
-			t.Errorf("%s: %v", group, err)
+			t.Errorf("error %v, want one that names %q", err, group)
 		}
 	}
 	if _, err := csr.NewHubDriver(csr.HubDriverOptions{}); err == nil {

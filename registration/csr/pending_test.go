@@ -106,7 +106,7 @@ func TestListReadsPages(t *testing.T) {
 				}})
 			pending, err := csr.List(t.Context(), paged, "", (*csr.Request).IsPending)
 			if apierrors.IsResourceExpired(err) != (failing != "") || failing == "" && (err != nil || len(pending) != requests) {
-				t.Errorf("%d requests, %v", len(pending), err)
+				t.Errorf("%d requests, %v, want %d or an error of page %q", len(pending), err, requests, failing)
 			}
 		})
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -30,40 +29,27 @@ import (
 )
 
 func TestRelayOnARealAPIServer(t *testing.T) {
-	k := newKube(t)
-	own := k.RelayRights(manifests.RelayLegacyRBAC())
-	address := k.Relay(own)
-	behind := func(name string) *member {
-		m := k.join(name)
-		m.WriteBootstrap(address.Host, address.CAData)
-		return m
-	}
-	k.Step("the agent joins, the API server sees the agent", func(t *testing.T) {
-		m := behind("relay1")
-		m.accept()
-		m.checkIdentity(t)
-		k.expectRequests("relay1", 1)
-		if config, err := m.Agent.HubConfig(t.Context()); err != nil || config.Host != address.Host {
-			t.Errorf("the agent uses %+v, %v", config, err)
-		}
-		neighbour := behind("relay10")
-		neighbour.accept()
-		m.ExpectIsolated("relay10")
-	})
-	k.Step("the relay's credential is refused, and agents keep theirs", func(t *testing.T) {
-		m := k.join("relay6")
-		broken := k.Relay(regtest.WithToken(k.Hub.Config(), "expired"))
-		m.WriteBootstrap(address.Host, address.CAData)
-		m.accept()
-		before := m.certificate()
-		m.WriteBootstrap(broken.Host, broken.CAData)
-		m.Until("the agent says that it cannot use the hub", func() bool { return m.Failed != nil })
-		m.Reconcile()
-		if k.expectRequests("relay6", 1); m.certificate() != before || m.Failed == nil ||
-			strings.Contains(m.Failed.Error(), "bootstrap") {
-			t.Errorf("the last reconcile: %v", m.Failed)
-		}
-	})
+	k := newKube(t, kubetest.Start(t))
+	k.runHub()
+	address := k.Relay(k.relayRights(manifests.RelayLegacyRBAC()))
+	own := k.Enroll("relay1")
+	k.Enroll("relay10")
+	agent := regtest.NewClient(t, through(address, own))
+	kubetest.Eventually(t, "RBAC knows the relay", func() bool { return reads(t, agent, "relay1") == nil })
+	k.ExpectAgent(agent, "relay1", "agent1")
+	k.ExpectIsolated(agent, "relay1", "relay10")
+}
+
+// through returns the configuration of an agent that uses a relay.
+func through(address, own *rest.Config) *rest.Config {
+	config := rest.CopyConfig(address)
+	config.CertData, config.KeyData = own.CertData, own.KeyData
+	return config
+}
+
+func reads(t *testing.T, c client.Client, cluster string) error {
+	t.Helper()
+	return c.Get(t.Context(), client.ObjectKey{Name: cluster}, &ocm.ManagedCluster{})
 }
 
 // The old verb works on all servers. One of the two here has no constrained
@@ -75,20 +61,19 @@ func TestRelayNeedsEachRight(t *testing.T) {
 			return kubetest.StartNew(t, kubetest.Flag{Name: "feature-gates", Value: "ConstrainedImpersonation=false"})
 		},
 	} {
-		t.Run(name, func(t *testing.T) { testLegacyRights(newKubeWith(t, start(t))) })
+		t.Run(name, func(t *testing.T) { testLegacyRights(newKube(t, start(t))) })
 	}
 }
 
 func testLegacyRights(k *kube) {
-	m := k.join("relayrights")
-	m.accept()
-	get := k.getThroughRelay(m)
+	k.runHub()
+	get := k.getThroughRelay("relayrights")
 	impersonate := func(resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: resources, Verbs: []string{"impersonate"}}
 	}
 	k.Step("the manifest", func(t *testing.T) {
-		own := k.RelayRights(manifests.RelayLegacyRBAC())
-		regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
+		own := k.relayRights(manifests.RelayLegacyRBAC())
+		kubetest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
 		k.expectNoOwnRights(t, own)
 	})
 	k.Step("users and groups", func(t *testing.T) {
@@ -99,22 +84,19 @@ func testLegacyRights(k *kube) {
 	for _, resource := range []string{"users", "groups"} {
 		k.Step("only "+resource, func(t *testing.T) {
 			if err := get(k.Hub.User(t, "relay-"+resource, "", impersonate(resource))); !apierrors.IsForbidden(err) {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want Forbidden", err)
 			}
 		})
 	}
 }
 
-// getThroughRelay returns a function that reads the cluster as its agent,
-// through a relay with a credential.
-func (k *kube) getThroughRelay(m *member) func(*rest.Config) error {
+// getThroughRelay returns a function that reads a cluster as its agent, through
+// a relay with a credential.
+func (k *kube) getThroughRelay(cluster string) func(*rest.Config) error {
 	k.T.Helper()
-	cert, err := m.Agent.HubConfig(k.T.Context())
-	regtest.Must(k.T, err)
+	own := k.Enroll(cluster)
 	return func(config *rest.Config) error {
-		behind := k.Relay(config)
-		behind.CertData, behind.KeyData = cert.CertData, cert.KeyData
-		return regtest.NewClient(k.T, behind).Get(k.T.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{})
+		return reads(k.T, regtest.NewClient(k.T, through(k.Relay(config), own)), cluster)
 	}
 }
 
@@ -132,23 +114,19 @@ func (k *kube) expectNoOwnRights(t *testing.T, own *rest.Config) {
 }
 
 // The hub names the agents of accepted clusters. Its roles have the names of
-// those for the old verb, so it has API servers of its own.
+// those for the old verb, which the other tests delete.
 func TestConstrainedRelay(t *testing.T) {
-	k := newKubeWith(t, kubetest.StartNew(t))
-	k.Apply(k.Admin, manifests.RelayConstrainedRBAC())
-	k.stopHub()
+	k := newKube(t, kubetest.Start(t))
+	own := k.relayRights(manifests.RelayConstrainedRBAC())
 	k.relay = true
 	k.runHub()
-	own := k.RelayRights(manifests.RelayConstrainedRBAC())
 	k.Step("each right is needed", func(t *testing.T) { k.testConstrainedRights(t, own) })
 	k.Step("a stolen credential", func(t *testing.T) { k.testStolen(t, own) })
 }
 
 func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
-	m := k.join("constrained")
-	m.accept()
-	get := k.getThroughRelay(m)
-	regtest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
+	get := k.getThroughRelay("constrained")
+	kubetest.Eventually(t, "RBAC knows the relay", func() bool { return get(own) == nil })
 	k.expectNoOwnRights(t, own)
 	named := &rbacv1.ClusterRole{}
 	regtest.Must(t,
@@ -167,7 +145,7 @@ func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
 		k.Step("without "+without, func(t *testing.T) {
 			if err := get(k.Hub.User(t, fmt.Sprintf("constrained-%d", i), "",
 				slices.Delete(slices.Clone(all), i, i+1)...)); !apierrors.IsForbidden(err) {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want Forbidden", err)
 			}
 		})
 	}
@@ -178,15 +156,19 @@ func (k *kube) testConstrainedRights(t *testing.T, own *rest.Config) {
 // certificate of a node as an administrator, which kube-controller-manager
 // approves, and read Secrets by that.
 func (k *kube) testStolen(t *testing.T, own *rest.Config) {
-	m := k.join("stolen")
-	m.accept()
-	k.join("stolenpending").pending()
+	k.Enroll("stolen")
+	regtest.Must(t,
+		k.Admin.Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "stolenpending"}}))
+	pending := k.Request("stolenpending", "agent1", k.As(regtest.BootstrapUser))
+	kubetest.Eventually(t, "the hub leaves a cluster to an administrator", func() bool {
+		return k.said.Says(pending.Name, "NotAccepted")
+	})
 	const admins = "kubeadm:cluster-admins"
 	k.Apply(k.Admin,
 		"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: stolen-admins}\n"+
 			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects:\n- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: \""+admins+"\"}\n"+
 			"- {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}\n")
-	agent := rest.ImpersonationConfig{UserName: m.User(),
+	agent := rest.ImpersonationConfig{UserName: registration.AgentUser("stolen", "agent1"),
 		Groups: []string{registration.ClusterGroup("stolen"), ocm.ManagedClustersGroup}}
 	as := func(own *rest.Config, who rest.ImpersonationConfig) client.Client {
 		own = rest.CopyConfig(own)
@@ -202,11 +184,9 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}})
 	}
 	cluster := func(name string) func(client.Client) error {
-		return func(c client.Client) error {
-			return c.Get(t.Context(), client.ObjectKey{Name: name}, &ocm.ManagedCluster{})
-		}
+		return func(c client.Client) error { return reads(t, c, name) }
 	}
-	regtest.Eventually(t, "the relay acts as the agent", func() bool { return cluster("stolen")(as(own, agent)) == nil })
+	kubetest.Eventually(t, "the relay acts as the agent", func() bool { return cluster("stolen")(as(own, agent)) == nil })
 	attacks := map[string]struct {
 		who rest.ImpersonationConfig
 		do  func(client.Client) error
@@ -227,20 +207,20 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 			Groups: []string{"system:bootstrappers"}}, node},
 		"the agent with an administrator's group": {rest.ImpersonationConfig{UserName: agent.UserName,
 			Groups: []string{admins}}, cluster("stolen")},
-		"an agent that no hub has accepted": {rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "x"),
+		"an agent that no hub has accepted": {rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "agent1"),
 			Groups: []string{registration.ClusterGroup("stolenpending")}}, cluster("stolenpending")},
 	}
 	for name, attack := range attacks {
 		k.Step(name, func(t *testing.T) {
 			if err := attack.do(as(own, attack.who)); !apierrors.IsForbidden(err) {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want Forbidden", err)
 			}
 		})
 	}
 	k.Step("an administrator's own credential does all of that", func(t *testing.T) {
 		k.Hub.ControllerManager(t, "csrapproving")
 		regtest.Must(t, errors.Join(secrets(k.Admin), node(k.Admin)))
-		regtest.Eventually(t, "kube-controller-manager approves the node's certificate", func() bool {
+		kubetest.Eventually(t, "kube-controller-manager approves the node's certificate", func() bool {
 			all := &certificatesv1.CertificateSigningRequestList{}
 			regtest.Must(t, k.Admin.List(t.Context(), all))
 			return slices.ContainsFunc(all.Items, func(r certificatesv1.CertificateSigningRequest) bool {
@@ -254,7 +234,7 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 	k.Step("a denied cluster", func(t *testing.T) {
 		k.SetAccepted("stolen", false)
 		name := registration.ClusterRoleName("stolen") + ":relay"
-		regtest.Eventually(t, "the hub takes the relay's right", func() bool {
+		kubetest.Eventually(t, "the hub takes the relay's right", func() bool {
 			return apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &rbacv1.ClusterRole{})) &&
 				apierrors.IsNotFound(k.Admin.Get(t.Context(), client.ObjectKey{Name: name}, &rbacv1.ClusterRoleBinding{}))
 		})

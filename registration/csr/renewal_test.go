@@ -30,7 +30,7 @@ func TestRenewalAt80PercentWithOneJitter(t *testing.T) {
 				}
 				w.now = at.Add(-time.Second)
 				if again := w.step().At; !again.Equal(at) {
-					t.Errorf("%s became %s", at, again)
+					t.Errorf("renews at %s, a second later at %s", at, again)
 				}
 				w.expectRequests(1)
 				w.now = at

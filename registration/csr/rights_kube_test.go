@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/csr"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -19,16 +20,16 @@ import (
 )
 
 func TestApproverNeedsEachRight(t *testing.T) {
-	k := newKube(t)
-	m := k.join("rights")
-	m.accept()
+	k := newKube(t, kubetest.Start(t))
+	k.runHub()
+	k.Enroll("rights")
 	k.stopHub()
-	agent := string(m.Secret().Data["agent-name"])
 	hub := regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:registration")
 	own := regtest.VerbsOf(regtest.RulesOf(t, manifests.HubRBAC(), "open-cluster-management:hub:csr"))
 	approve := func(t *testing.T, user string, rules []rbacv1.PolicyRule) error {
-		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...),
-			k.ask("rights", agent, m.Own()).Name)
+		t.Helper()
+		renewal := k.Request("rights", "agent1", k.AsAgent("rights"))
+		return approveAs(t, k.Hub.User(t, user, "", append(slices.Clone(hub), rules...)...), renewal.Name)
 	}
 	k.Step("all", func(t *testing.T) {
 		if err := approve(t, "approver", own); err != nil {
@@ -37,9 +38,9 @@ func TestApproverNeedsEachRight(t *testing.T) {
 	})
 	for i, rule := range own {
 		k.Step(fmt.Sprintf("without %s %s", rule.Verbs[0], rule.Resources[0]), func(t *testing.T) {
-			if err := approve(t, fmt.Sprintf("approver-%d", i),
-				slices.Delete(slices.Clone(own), i, i+1)); !apierrors.IsForbidden(err) {
-				t.Errorf("error %v", err)
+			err := approve(t, fmt.Sprintf("approver-%d", i), slices.Delete(slices.Clone(own), i, i+1))
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("error %v, want Forbidden", err)
 			}
 		})
 	}
