@@ -4,12 +4,12 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -22,7 +22,7 @@ func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 	k.ServeAddOns(addon.CRD())
 	k.process(&regtest.Recorder{})
 	k.RunAddOns(agent.AddOnOptions{KubeClient: &addOnDriver{name: "token", condition: "AddonTokenRefreshed"}}, 1)
-	regtest.Eventually(t, "the agent creates a ManagedCluster", func() bool { return k.Cluster(k.Name).Name != "" })
+	kubetest.Eventually(t, "the agent creates a ManagedCluster", func() bool { return k.Cluster(k.Name).Name != "" })
 	k.accept()
 	k.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "addons"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
@@ -36,16 +36,11 @@ func TestAddOnHealthOnTwoAPIServers(t *testing.T) {
 			return k.Says("search", "Available") == want
 		})
 	}
-	says("an add-on without a Lease", "Unknown/ManagedClusterAddOnLeaseNotFound")
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: k.AddOnNamespace(), Name: "search"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}}
 	regtest.Must(t, k.Local.Create(t.Context(), lease))
 	says("a fresh Lease", "True/ManagedClusterAddOnLeaseUpdated")
-	stopped := metav1.NewMicroTime(now.Add(-5 * time.Minute))
-	lease.Spec.RenewTime = &stopped
-	regtest.Must(t, k.Local.Update(t.Context(), lease))
-	says("an old Lease", "False/ManagedClusterAddOnLeaseUpdateStopped")
 	on, ok := k.AddOn("search").(*addon.ManagedClusterAddOn)
 	if !ok {
 		t.Fatal("not v1beta1")

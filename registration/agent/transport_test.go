@@ -57,7 +57,7 @@ func TestAgentFollowsNoRedirect(t *testing.T) {
 				http.Redirect(w, r, other.URL+r.URL.Path, status)
 			})
 			if err == nil || elsewhere.Load() > 0 || strings.Contains(err.Error(), "must not read") {
-				t.Errorf("%d requests elsewhere, %v", elsewhere.Load(), err)
+				t.Errorf("%d requests elsewhere, want none; error %v", elsewhere.Load(), err)
 			}
 		})
 	}
