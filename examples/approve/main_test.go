@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,23 +47,17 @@ func TestApprove(t *testing.T) {
 		requests[name] = regtest.Ask(t, w.Admin, user, name, "agent1")
 	}
 	regtest.Ask(t, w.Admin, agents, "rivals", "agent2")
-	decide := func(name string, accept bool, reason string) {
-		regtest.Must(t, w.Admin.Patch(t.Context(), w.Cluster(name), client.RawPatch(types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%t}}`, accept))))
-		regtest.Eventually(t, name+" is "+reason, func() bool {
-			return strings.HasSuffix(w.Reason(name, ocm.ConditionHubAccepted), "/"+reason)
-		})
-	}
-	decide("thief", true, ocm.ReasonHubAccepted)
-	decide("thief", false, ocm.ReasonHubDenied)
-	regtest.Eventually(t, "the hub has read all claims", func() bool {
+	w.Accept("thief")
+	w.SetAccepted("thief", false)
+	w.AwaitReason("thief", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
+	kubetest.Eventually(t, "the hub has read all claims", func() bool {
 		return !slices.ContainsFunc(names, func(name string) bool {
 			role, err := registration.GetClusterRole(t.Context(), w.Admin, name)
 			regtest.Must(t, err)
 			return registration.StateOf(w.Cluster(name), role, registration.Claim{}).Claim.AuthType == ""
 		})
 	})
-	regtest.Eventually(t, "an agent of before is recorded", func() bool {
+	kubetest.Eventually(t, "an agent of before is recorded", func() bool {
 		taken, err := registration.GetClusterRole(t.Context(), w.Admin, "taken")
 		regtest.Must(t, err)
 		metav1.SetMetaDataAnnotation(&taken.ObjectMeta, ocm.AgentAnnotation, "agent0")
@@ -112,7 +104,7 @@ func TestApprove(t *testing.T) {
 			}
 		})
 	}
-	regtest.Eventually(t, "the hub lets the agent in", func() bool {
+	kubetest.Eventually(t, "the hub lets the agent in", func() bool {
 		role, err := registration.GetClusterRole(t.Context(), w.Admin, "known")
 		recorded := err == nil && csr.RecordIn(role, "known").Agent == "agent1"
 		return recorded && w.Reason("known", ocm.ConditionHubAccepted) == "True/"+ocm.ReasonHubAccepted

@@ -39,6 +39,7 @@ type demo struct {
 	ctx    context.Context //nolint:containedctx // ends the demo, whatever it waits for
 	member *regtest.Member
 	ahead  atomic.Int64 // of the agent's clock
+	first  string       // request
 }
 
 func (d *demo) play(t *testing.T) {
@@ -97,15 +98,15 @@ func (d *demo) setUp(t *testing.T) {
 	d.Detail("of", "ServiceAccount %s", strings.TrimPrefix(regtest.BootstrapUser, "system:serviceaccount:"))
 }
 
+// request returns the last request of the agent.
 func (d *demo) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	var newest *certificatesv1.CertificateSigningRequest
 	for _, r := range regtest.RequestsOf(t, d.member.Admin, cluster) {
-		if newest == nil || newest.CreationTimestamp.Before(&r.CreationTimestamp) {
-			newest = &r
+		if r.Name != d.first {
+			return &r
 		}
 	}
-	return newest
+	return nil
 }
 
 func (d *demo) join(t *testing.T) {
@@ -185,6 +186,7 @@ func (d *demo) useCertificate(t *testing.T) {
 func (d *demo) renew(t *testing.T) {
 	t.Helper()
 	first := d.certificate(t)
+	d.first = d.request(t).Name
 	d.ahead.Store(int64(time.Until(first.NotAfter) - time.Minute))
 	d.until(t, "the certificate is renewed", func() bool {
 		return d.certificate(t).SerialNumber.Cmp(first.SerialNumber) != 0
@@ -210,7 +212,7 @@ func (d *demo) registerAddOn(t *testing.T) {
 		"An administrator creates the add-on %q for the cluster. Its controller on the hub asks for access to the hub's API server.", addOnName)
 	d.Detail("item", "type %s, without driver and subject", ocm.KubeClient)
 	stop := m.RunAddOns(agent.AddOnOptions{KubeClient: driver}, 1)
-	regtest.Eventually(t, "the add-on has its token", d.orEnd(t, func() bool {
+	kubetest.Eventually(t, "the add-on has its token", d.orEnd(t, func() bool {
 		return m.Says(addOnName, "AddonTokenRefreshed") == "True/AddonTokenRefreshed"
 	}))
 	item, secret := m.Items(addOnName)[0], m.AddOnSecret(addOnName+"-hub-kubeconfig")
@@ -238,7 +240,7 @@ func (d *demo) registerAddOn(t *testing.T) {
 	d.Detail("answer", "%s", forbidden)
 	start := time.Now()
 	m.DeleteAddOn(addOnName)
-	regtest.Eventually(t, "the token is refused", d.orEnd(t, func() bool {
+	kubetest.Eventually(t, "the token is refused", d.orEnd(t, func() bool {
 		return apierrors.IsUnauthorized(list(cluster)) && m.AddOnSecret(secret.Name).Name == ""
 	}))
 	d.Step(
@@ -252,7 +254,7 @@ func (d *demo) deny(t *testing.T) {
 	t.Helper()
 	d.member.SetAccepted(cluster, false)
 	var refused error
-	regtest.Eventually(t, "the hub takes away the access", d.orEnd(t, func() bool {
+	kubetest.Eventually(t, "the hub takes away the access", d.orEnd(t, func() bool {
 		refused = d.lease(t, cluster)
 		return apierrors.IsForbidden(refused) && d.member.Reason(cluster, ocm.ConditionHubAccepted) == "False/"+
 			ocm.ReasonHubDenied
