@@ -78,7 +78,7 @@ func TestPack(t *testing.T) {
 			before := maps.Clone(data)
 			got, err := registration.Pack("csr", data, row.step)
 			if err != nil && !strings.Contains(err.Error(), row.want) || err == nil && keys(got) != row.want {
-				t.Errorf("%q, %v", keys(got), err)
+				t.Errorf("packed %q, %v", keys(got), err)
 			}
 			if !maps.EqualFunc(before, data, slices.Equal) {
 				t.Error("the data was changed in place")

@@ -36,7 +36,7 @@ func TestFlags(t *testing.T) {
 	}
 	if o.cluster != "c1" || o.driver.Name() != "csr" || o.namespace != "n" || o.bootstrapSecret != "s" || !o.leaderElect ||
 		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOnAuth != "token" || o.addOnTokenSeconds != 3600 {
-		t.Errorf("%+v", o)
+		t.Errorf("flags give %+v", o)
 	}
 	o,
 		err = parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN,
@@ -85,7 +85,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
 			if err := run(t.Context(), test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want %s", err, test.want)
+				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
 	}

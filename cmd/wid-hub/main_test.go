@@ -52,7 +52,7 @@ func TestFlags(t *testing.T) {
 		strings.Join(o.bootstrapUsers, " ") != "a b" ||
 		strings.Join(o.bootstrapGroups, " ") != "g" || strings.Join(o.autoApproveUsers, " ") != "c" ||
 		!o.ocmAgents || !o.leaderElect || o.metricsAddress != "0" || o.probeAddress != ":1" {
-		t.Errorf("%+v", o)
+		t.Errorf("flags give %+v", o)
 	}
 	o,
 		err = parseFlags([]string{"--registration-auth", "aws-irsa", "--eks-hub-cluster-arn", hubARN, "--auto-approve-arn",
@@ -92,7 +92,7 @@ func TestFlagsOfAddOns(t *testing.T) {
 				got = append(got, a.name)
 			}
 			if err != nil || strings.Join(got, " ") != row.want {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("got %q, %v, want %q", got, err, row.want)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 			}
 			if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil ||
 				!strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want %s", err, test.want)
+				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func TestRelayFlags(t *testing.T) {
 		"--max-requests=4",
 		"--metrics-bind-address=0", "--health-probe-bind-address=:2"), io.Discard)
 	if want := (relayOptions{":1", "c", "k", 3, 2, 4, "0", ":2"}); err != nil || o != want {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("flags give %+v, %v, want %+v", o, err, want)
 	}
 	for name, row := range map[string]struct {
 		args []string
@@ -45,7 +45,7 @@ func TestRelayFlags(t *testing.T) {
 			t.Setenv("KUBECONFIG", "/nonexistent")
 			if err := run(t.Context(), append([]string{"relay"}, row.args...), io.Discard, io.Discard); err == nil ||
 				!strings.Contains(err.Error(), row.want) {
-				t.Errorf("%v, want %s", err, row.want)
+				t.Errorf("error %v, want %q", err, row.want)
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestRelayFlags(t *testing.T) {
 			var out bytes.Buffer
 			if err := run(t.Context(), row.args, &out, io.Discard); !errors.Is(err, pflag.ErrHelp) ||
 				!strings.Contains(out.String(), row.want) {
-				t.Errorf("%v: %s", err, out.String())
+				t.Errorf("error %v, want help that says %q: %s", err, row.want, out.String())
 			}
 		})
 	}
