@@ -99,7 +99,8 @@ func TestQuota(t *testing.T) {
 	}
 	defer stop()
 	b := w.tenant(t)
-	const command = "kubectl -n team-a apply -k 'https://github.com/workloadid/workloadid//config/iam-credentials-provider/namespace?ref=v0.1.0'\n"
+	const command = "kubectl -n team-a apply -k \\\n" +
+		"  'https://github.com/workloadid/workloadid//config/iam-credentials-provider/namespace?ref=v0.1.0'\n"
 	if !strings.Contains(page(t).Text, command) {
 		t.Errorf("the page lacks %s", command)
 	}
