@@ -113,8 +113,8 @@ func requestError(err error, operation, right, namespace string) *Error {
 }
 
 // describe turns any error into an *Error that names provider, ServiceAccount
-// and operation. What the error says itself stays. An error that is shared
-// between callers is copied, never written to.
+// and operation. It keeps the fields that the error already has. It copies an
+// error that callers share, and never writes to it.
 func describe(err error, provider, operation string, serviceAccount client.ObjectKey) error {
 	if err == nil {
 		return nil
@@ -159,9 +159,9 @@ func panicked(value any) error {
 }
 
 // hideProxy replaces the description of a request that got no answer through
-// the proxy of the call. A tenant may have chosen the proxy, and would learn
-// from the details, the failed operation among them, which hosts the
-// controller's network has and what listens there.
+// the proxy of the call. A tenant may have chosen the proxy. Details such as
+// the failed operation would show the tenant which hosts and listeners the
+// controller's network has.
 func (o *Options) hideProxy(err *Error) *Error {
 	if o.ProxyURL == nil || !transport.Unanswered(err.Err) {
 		return err

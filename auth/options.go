@@ -20,8 +20,9 @@ import (
 // safe for concurrent use.
 type Option func(*Options)
 
-// Options are the options of one call. Callers pass them by the With functions,
-// which document the fields. The part of providers is embedded.
+// Options are the options of one call. Callers pass them with the With
+// functions, which document the fields. The options that providers see are
+// embedded.
 type Options struct {
 	provider.Options
 
@@ -69,7 +70,7 @@ func (o *Options) apply(opts []Option) {
 
 func (o *Options) setPolicy(p *Policy) { o.Policy, o.Options.Policy = p, (*audiencePolicy)(p) }
 
-// applyToAccessToken adds what a provider wants for an access token.
+// applyToAccessToken adds the provider's options for an access token.
 func (o *Options) applyToAccessToken(opts []provider.Option) {
 	for _, opt := range opts {
 		if opt != nil {
@@ -102,10 +103,10 @@ func WithServiceAccount(serviceAccount client.ObjectKey, c KubernetesClient) Opt
 // for calls that name none themselves.
 func WithClient(c KubernetesClient) Option { return func(o *Options) { o.Client = c } }
 
-// WithSubjectToken sets a source of tokens of serviceAccount, for callers that
-// hold a token already and have no Kubernetes client, such as plugins of the
-// kubelet and of kubectl. Namespace, name and the annotations that the provider
-// reads are required. The UID, if set, has to be the token's.
+// WithSubjectToken sets a source of tokens of serviceAccount. It serves callers
+// that already hold a token and have no Kubernetes client, such as plugins of
+// the kubelet and of kubectl. Namespace, name and the annotations that the
+// provider reads are required. The UID, if set, has to be the token's.
 func WithSubjectToken(source SubjectTokenSource, serviceAccount corev1.ServiceAccount) Option {
 	own := serviceAccount.DeepCopy() // inputs of the key must not change
 	return func(o *Options) {
@@ -166,9 +167,9 @@ func WithCache(c *cache.TokenCache, involvedObject cache.InvolvedObject) Option 
 // renews earlier; it does not make the provider issue longer credentials.
 func WithMinimumLifetime(d time.Duration) Option { return func(o *Options) { o.MinimumLifetime = d } }
 
-// WithClusterID names the cluster that the ServiceAccounts are read from, with
-// a text that no other cluster of the same cache has, such as the UID of the
-// namespace kube-system. It is part of the cache key, so that no two clusters
+// WithClusterID names the cluster that the ServiceAccounts are read from. No
+// other cluster of the same cache may have this ID; the UID of the namespace
+// kube-system serves well. It is part of the cache key, so that no two clusters
 // share credentials.
 func WithClusterID(id string) Option { return func(o *Options) { o.ClusterID = id } }
 
@@ -259,9 +260,9 @@ func WithProviderOption(key, value any) Option {
 	return func(o *Options) { set(&o.Options) }
 }
 
-// WithInvalidBefore makes credentials invalid that were cached at this time or
-// before, and the access tokens that they were made of, because a service has
-// refused one. Pass the time of the refusal, or the time at which the call
+// WithInvalidBefore invalidates credentials that were cached at this time or
+// before, and the access tokens that they were made of. Use it after a service
+// has refused one. Pass the time of the refusal, or the time at which the call
 // obtained the refused credential, which spares a newer one.
 //
 // A credential that is younger than ten seconds is returned nevertheless: a

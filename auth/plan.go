@@ -14,8 +14,9 @@ import (
 )
 
 // plan returns the request for the credential: its key, its tenant, the
-// credentials that it is made of, and how. It uses no network and holds no
-// state, so it may run any number of times, concurrently and after the call.
+// credentials that it is made of, and the function that makes it. It uses no
+// network and holds no state. It may run any number of times, concurrently and
+// after the call.
 func (s *resolved) plan(k *keyBuilder) cache.Request {
 	r := cache.Request{
 		Key:      k.sum(),
@@ -43,7 +44,7 @@ func (s *resolved) plan(k *keyBuilder) cache.Request {
 }
 
 // planChained plans an access token that may be made of another one. A cached
-// token costs no question about the chain.
+// token needs no lookup of the chain.
 func (s *resolved) planChained(chained provider.ChainedTokenProvider, r *cache.Request) {
 	r.Needs = func() ([]cache.Request, error) {
 		if previous := chained.GetAccessTokenOptionsForChain(&s.opts.Options); previous != nil {
@@ -254,9 +255,9 @@ func (s *resolved) tenant() string {
 }
 
 // tenantOfCluster prefers the owner's namespace for the controller's own
-// identity, for a token in hand, and for what an object names and what might
-// hang: a region, an address, or the cluster, registry or repository of a
-// derived credential.
+// identity and for a token in hand. It also prefers it where an object names
+// something that might hang: a region, an address, or the cluster, registry or
+// repository of a derived credential.
 func (o *Options) tenantOfCluster(derived bool) string {
 	subject := o.subject()
 	owner, own, inHand := o.owner().Namespace, subject.Name == "", o.SubjectServiceAccount != nil

@@ -80,7 +80,7 @@ type Policy struct {
 // strictest is the Policy of calls without one. It never changes.
 var strictest = &Policy{}
 
-// audiencePolicy is the part of a Policy that providers ask.
+// audiencePolicy is the part of a Policy that providers call.
 type audiencePolicy Policy
 
 // CheckAudience implements provider.AudiencePolicy.
@@ -149,9 +149,9 @@ type ClusterRequest struct {
 	CAFromObject bool
 }
 
-// isAPIServerAudience knows the audiences that API servers have by default,
-// whatever their issuer is. Others are caught when the token comes back,
-// because the API server's default audience is the issuer.
+// isAPIServerAudience recognizes the audiences that API servers have by
+// default, whatever their issuer is. The check of the returned token catches
+// others, because the API server's default audience is the issuer.
 func (p *Policy) isAPIServerAudience(audience string) bool {
 	switch audience {
 	case "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local",
@@ -218,7 +218,7 @@ func (p *Policy) checkCluster(r *ClusterRequest) error {
 		About("auth.Policy.AllowCluster")
 }
 
-// cluster names what the object says about the cluster.
+// cluster describes the cluster in the object's words.
 func (r *ClusterRequest) cluster() string {
 	text := "the cluster"
 	if r.Resource != "" {

@@ -6,8 +6,8 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// derivation resolves what is particular to a kind of credential that is made
-// of access tokens. It uses no network.
+// derivation resolves one kind of credential that is made of access tokens. It
+// uses no network.
 type derivation func(p Provider, o *Options) (*product, error)
 
 // product is a credential that is made of access tokens.

@@ -53,11 +53,10 @@ var (
 )
 
 // NewKeychain returns a keychain that gets the credentials of a registry with
-// [GetArtifactRegistryCredentials] and the given options, from the provider
-// that knows the registry by its host. All other registries get anonymous
-// access, or with Strict an error. Combine it with others by
-// authn.NewMultiKeychain. Where an object names the provider, use
-// [NewRegistryAuthenticator].
+// [GetArtifactRegistryCredentials] and the given options. The registry's host
+// selects the provider. All other registries get anonymous access, or with
+// Strict an error. Combine it with others by authn.NewMultiKeychain. Where an
+// object names the provider, use [NewRegistryAuthenticator].
 //
 //	keychain := auth.NewKeychain(providers, auth.WithServiceAccount(sa, kubeClient), auth.WithCache(tokenCache, object))
 //	image, err := remote.Image(ref, remote.WithAuthFromKeychain(keychain), remote.WithContext(ctx))
@@ -139,8 +138,8 @@ var _ authn.ContextAuthenticator = (*RegistryAuthenticator)(nil)
 
 // NewRegistryAuthenticator returns an authenticator of go-containerregistry for
 // the registry of an artifact repository and the provider that an object names.
-// A registry that is not the provider's is an error, [ErrMisconfigured], when
-// the authenticator is used. It waits no longer than
+// The authenticator fails with [ErrMisconfigured] when it is used if the
+// registry is not the provider's. It waits no longer than
 // [GetArtifactRegistryCredentials] does for a service that hangs; a Keychain
 // waits for as long as the context allows.
 //

@@ -29,8 +29,8 @@ type resolved struct {
 	product   *product // nil for an access token
 
 	// account is the subject, with the caller's annotations. It is nil for the
-	// controller's own identity without a SubjectIssuer, which is made of no
-	// subject token. The fields below are empty then.
+	// controller's own identity without a SubjectIssuer, which needs no subject
+	// token. The fields below are empty then.
 	account         *corev1.ServiceAccount
 	identity        string
 	audiences       []string
@@ -38,7 +38,7 @@ type resolved struct {
 	subjectIdentity string        // of the SubjectIssuer
 	jwt             redact.Secret // of the caller's own source
 
-	// Memory that a hit needs and the next one uses again.
+	// Memory of a hit, which the next hit reuses.
 	scratch [512]byte // of the key; a longer one gets memory of its own
 	builder keyBuilder
 	read    corev1.ServiceAccount
@@ -141,8 +141,7 @@ func (o *Options) readSubject(ctx context.Context, into *corev1.ServiceAccount) 
 	case o.ServiceAccount != nil:
 		sa = into
 		err = o.readCurrent(ctx, o.Client, sa)
-		// The provider sees what was asked for, whatever kind of reader filled
-		// it in.
+		// The provider sees the requested names, whatever the reader filled in.
 		sa.Name, sa.Namespace = o.ServiceAccount.Name, o.ServiceAccount.Namespace
 	case o.SubjectIssuer != nil:
 		sa = &corev1.ServiceAccount{}
@@ -206,7 +205,7 @@ func (o *Options) readError(err error) error {
 	return e
 }
 
-// inspect asks the provider what the annotations ask for.
+// inspect asks the provider for the identity and audiences of the annotations.
 func (s *resolved) inspect(ctx context.Context) (err error) {
 	if s.identity, err = s.provider.GetIdentity(s.account, &s.opts.Options); err != nil {
 		return err

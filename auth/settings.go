@@ -135,7 +135,7 @@ func gateOff(d defaultAccount) *Error {
 	return e
 }
 
-// Usage says what a credential is for.
+// Usage is the purpose of a credential.
 type Usage int
 
 const (

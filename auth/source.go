@@ -23,10 +23,10 @@ func NewAccessTokenSource(provider Provider, opts ...Option) *AccessTokenSource 
 }
 
 // GetAccessTokenSource obtains the first access token as [GetAccessToken] does,
-// within [cache.WithPatience] and with its errors, and returns the source of
-// it and of the tokens that follow. The source itself waits for as long as the
-// context of each call allows. So a reconciler handles the error of a new
-// client here, and its SDK finds the token in the cache.
+// within [cache.WithPatience] and with its errors. It returns the source of
+// that token and of later ones. The source itself waits for as long as the
+// context of each call allows. A reconciler handles the error of a new client
+// here, and its SDK finds the token in the cache.
 func GetAccessTokenSource(ctx context.Context, provider Provider, opts ...Option) (*AccessTokenSource, error) {
 	s := NewAccessTokenSource(provider, opts...)
 	if _, err := s.Token(ctx, impatient); err != nil {

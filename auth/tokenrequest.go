@@ -20,13 +20,13 @@ import (
 )
 
 // TokenRequest is the source that asks the API server for tokens of a
-// ServiceAccount. It returns the same token for the same audiences and renews
-// it in the background once 75 to 80 % of its lifetime have passed, so pass the
-// same TokenRequest to every call. Callers share a request that is in flight.
-// If a renewal fails for now (ErrUnavailable, [ErrThrottled]), the old token is
-// kept until shortly before it expires. [ErrMisconfigured] and [ErrDenied] drop
-// it, except for a missing right of the client. Without a token, each call
-// tries again.
+// ServiceAccount. It returns the same token for the same audiences, so pass the
+// same TokenRequest to every call. It renews a token in the background once 75
+// to 80 % of its lifetime have passed. Callers share a request that is in
+// flight. If a renewal fails for now (ErrUnavailable, [ErrThrottled]), the old
+// token is kept until shortly before it expires. [ErrMisconfigured] and
+// [ErrDenied] drop it, except for a missing right of the client. Without a
+// token, each call tries again.
 //
 // A call with [WithSubjectToken] reads the ServiceAccount with the Client each
 // time, as one with [WithServiceAccount] does. A deleted or re-created
