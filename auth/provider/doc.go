@@ -1,7 +1,6 @@
-// Package provider is the side of package auth that an implementation of a
-// credential's issuer sees: a cloud, a vault, a token service. It is for
-// authors of providers. Controllers import package auth and a provider such as
-// auth/aws instead.
+// Package provider defines the interface between package auth and the issuer of
+// a credential: a cloud, a vault, a token service. Authors of providers import
+// it. Controllers import package auth and a provider such as auth/aws instead.
 //
 // A [Provider] knows annotations and an exchange. Package auth reads the
 // ServiceAccount, checks the policy, requests the token, caches the result and

@@ -86,7 +86,7 @@ func (r Reason) Error() string { return string(r) }
 type Error struct {
 	// Provider is the name of the provider, such as "aws".
 	Provider string
-	// Operation says in a few words what was tried, such as "create
+	// Operation names the failed operation in a few words, such as "create
 	// ServiceAccount token".
 	Operation string
 	// ServiceAccount is the identity it was tried for; empty for the
@@ -122,10 +122,10 @@ type Error struct {
 	RequestID string
 	// Wait is how long the service asked to wait. Zero if it did not say.
 	Wait time.Duration
-	// Err is the cause. It is reachable with errors.As, but its text is part of
-	// neither Error's nor its JSON: it may hold an address with its query, or
-	// what a tenant's proxy answered: status, banner, or why it could not be
-	// dialled.
+	// Err is the cause. errors.As reaches it. Its text appears neither in the
+	// text of the Error nor in its JSON, because it may hold an address with
+	// its query, or a tenant's proxy's answer: status, banner, or why it could
+	// not be dialled.
 	Err error `json:"-"`
 }
 

@@ -35,14 +35,15 @@ type Provider interface {
 	GetAudiences(ctx context.Context, serviceAccount *corev1.ServiceAccount, opts *Options) ([]string, error)
 
 	// GetIdentity returns the identity that the ServiceAccount's annotations
-	// ask for, in the provider's own notation (a role ARN, a client ID, an
-	// e-mail address), or "" where the provider needs none. It works without
-	// network access and refuses malformed annotations with ErrMisconfigured.
+	// request, in the provider's own notation: a role ARN, a client ID, an
+	// e-mail address. It returns "" if the provider needs none. It works
+	// without network access and refuses malformed annotations with
+	// ErrMisconfigured.
 	GetIdentity(serviceAccount *corev1.ServiceAccount, opts *Options) (string, error)
 
-	// NewTokenForServiceAccount exchanges oidcToken, a token that the
-	// Kubernetes API server issued for the ServiceAccount and that has the
-	// audiences of GetAudiences, for a credential of the provider.
+	// NewTokenForServiceAccount exchanges oidcToken for a credential of the
+	// provider. The Kubernetes API server issued oidcToken for the
+	// ServiceAccount, with the audiences of GetAudiences.
 	//
 	// An auth.SubjectIssuer may have issued the token instead: see
 	// Options.SubjectClaim. For the controller's own identity, serviceAccount
@@ -60,8 +61,9 @@ type OptionsValidator interface {
 }
 
 // CacheKeyContributor is implemented by providers whose credentials depend on
-// more than the [Options], the identity and the audiences, such as fields of
-// the provider value or further annotations. Every such input must be added.
+// more than the [Options], the identity and the audiences. Other inputs are
+// fields of the provider value or further annotations, for example. Every such
+// input must be added.
 type CacheKeyContributor interface {
 	// AddToCacheKey adds the provider's inputs. serviceAccount is nil for the
 	// controller's own identity, and otherwise shared: it must not be written
@@ -184,7 +186,7 @@ type GitCredentialsProvider interface {
 	Provider
 
 	// ParseGitRepository refuses the URL of a repository that is not the
-	// provider's, and returns the input of the credentials, which becomes part
+	// provider's. It returns the input of the credentials, which becomes part
 	// of the cache key. It compares whole hosts, because the credentials are
 	// sent there. The URL has scheme https and neither user, query nor
 	// fragment. It runs on every call.
