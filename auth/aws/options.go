@@ -237,7 +237,7 @@ const minSessionDuration, maxSessionDuration, maxChainedDuration = 15 * time.Min
 // an hour. With [WithAssumeRole] it applies to the last role. The token cache
 // keeps credentials for an hour at most.
 //
-// It needs a ServiceAccount or [WithAssumeRole].
+// It requires a ServiceAccount or [WithAssumeRole].
 func WithSessionDuration(d time.Duration) auth.Option {
 	return auth.WithProviderOption(sessionDurationOption{}, &sessionDuration{d, d.String()})
 }
@@ -296,8 +296,8 @@ func sessionPrefix(opts *provider.Options) string {
 // WithClusterName names the EKS cluster of [auth.WithClusterAddress], in the
 // account of the role and the region of [auth.WithSTSRegion]. Without
 // [auth.WithCAData], EKS confirms the address. [auth.WithClusterResource] takes
-// the bare name too. Beside the ARN of a local cluster on AWS Outposts it is
-// the cluster's ID, which EKS returns if it is asked for address or CA.
+// the bare name too. Beside the ARN of a local cluster on AWS Outposts, the
+// name is the cluster's ID. EKS returns that ID when it returns address or CA.
 //
 // With [auth.WithCAData], any address receives a bearer that the cluster of
 // that name accepts for a quarter of an hour. Do not let a tenant choose both
@@ -311,8 +311,7 @@ func clusterName(opts *provider.Options) string {
 	return s
 }
 
-// checkOptions checks what the options of this package say. It runs on every
-// call.
+// checkOptions checks the options of this package. It runs on every call.
 func (p *Provider) checkOptions(opts *provider.Options) error {
 	roles := 0
 	for role := range chain(opts) {

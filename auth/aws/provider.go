@@ -178,7 +178,7 @@ func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options
 	return arn, nil
 }
 
-// GetTokenLifetime returns what [TokenExpirationAnnotation] says.
+// GetTokenLifetime returns the value of [TokenExpirationAnnotation].
 func (*Provider) GetTokenLifetime(sa *corev1.ServiceAccount, _ *provider.Options) (time.Duration, error) {
 	return self.TokenLifetime(TokenExpirationAnnotation, sa)
 }

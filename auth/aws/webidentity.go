@@ -23,7 +23,7 @@ import (
 const opWebIdentity = "get web identity token of the role"
 
 // WebIdentity configures a [WebIdentityIssuer]. The zero value is ready for
-// use. All of it is the controller's: tenants choose nothing but their role.
+// use. The controller sets all fields: tenants choose only their role.
 type WebIdentity struct {
 	// RoleARN is the controller's own role, the subject of calls without a
 	// ServiceAccount. Empty refuses those calls.
@@ -147,8 +147,8 @@ func isGlobalSTS(host string) bool {
 	return !slices.ContainsFunc(strings.Split(host, "."), awsname.ValidRegion)
 }
 
-// sourceKey collects what shapes the tokens, besides issuer, subject and
-// audiences.
+// sourceKey collects the inputs that shape the tokens, besides issuer, subject
+// and audiences.
 type sourceKey struct{ strings.Builder }
 
 func (k *sourceKey) Add(name, value string)                    { fmt.Fprintf(k, "%q %q\n", name, value) }
@@ -229,8 +229,8 @@ func (s *WebIdentityIssuer) token(ctx context.Context, audiences []string, call 
 	return *out.WebIdentityToken, nil
 }
 
-// optionsFor returns the options of the role's credentials. What the call
-// passes for the other service stays behind.
+// optionsFor returns the options of the role's credentials. It drops the
+// options for the other service.
 func (s *WebIdentityIssuer) optionsFor(call *auth.Options) []auth.Option {
 	opts := append(slices.Clone(s.opts),
 		auth.WithCache(call.Cache, call.InvolvedObject), auth.WithOwner(call.Owner), auth.WithClusterID(call.ClusterID),
