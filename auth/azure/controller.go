@@ -15,10 +15,10 @@ import (
 const opControllerToken = "find own Azure credentials" //nolint:gosec // not a credential
 
 // NewControllerToken returns an access token of the first source that is set
-// up: a client secret or certificate in the environment, the workload identity
-// of the pod, the managed identity of the machine and, only with AllowShellOut,
-// the Azure command-line tools. If Azure refuses a source that is set up, the
-// search ends: the next source would be another identity.
+// up. The sources are a client secret or certificate in the environment, the
+// workload identity of the pod and the managed identity of the machine. With
+// AllowShellOut, the Azure command-line tools follow. If Azure refuses a source
+// that is set up, the search ends: the next source would be another identity.
 //
 // The SDK keeps tokens until five minutes before their expiry. Each call
 // therefore makes new credentials, which costs a request for the address of the

@@ -1,7 +1,7 @@
-// Package azure turns ServiceAccounts into credentials of Microsoft Azure:
-// through the federated credentials of an application or a managed identity for
-// a ServiceAccount (Microsoft Entra Workload ID), and through the SDK's own
-// credentials for the controller itself.
+// Package azure turns ServiceAccounts into credentials of Microsoft Azure. A
+// ServiceAccount uses the federated credentials of an application or a managed
+// identity (Microsoft Entra Workload ID). The controller itself uses the SDK's
+// own credentials.
 //
 // A tenant names the application or managed identity on a ServiceAccount:
 //
