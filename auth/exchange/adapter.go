@@ -63,10 +63,10 @@ type Transport struct {
 // the options of [auth.GetAccessToken]. Pass a cache with [auth.WithCache],
 // because each request asks for the token.
 //
-// A request to one of the hosts gets the token, in place of an Authorization
-// header of its own, and is refused if it is not for https. Requests to other
-// hosts, redirects among them, go through as they are, without the token. Hosts
-// that are missing or malformed are [auth.ErrMisconfigured].
+// A request to one of the hosts gets the token, which replaces an Authorization
+// header of its own. It is refused unless it uses https. Requests to other
+// hosts, also after a redirect, pass unchanged and without the token. Missing
+// or malformed hosts fail with [auth.ErrMisconfigured].
 func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...auth.Option) (*Transport, error) {
 	canonical, err := canonicalHosts(hosts)
 	if err != nil {

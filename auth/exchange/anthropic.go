@@ -20,9 +20,9 @@ const (
 )
 
 // NewAnthropic returns a [Provider] for Anthropic's API. A federation rule of
-// the organization has to know the cluster's issuer, or its keys, the subject
-// system:serviceaccount:<namespace>:<name>, and the audience, which is yours to
-// choose.
+// the organization has to know the cluster's issuer or its keys, and the
+// subject system:serviceaccount:<namespace>:<name>. It also names the audience,
+// which you choose.
 //
 // A rule names one service account. With an empty federationRuleID each
 // ServiceAccount needs [AnthropicFederationRuleAnnotation]. Otherwise the rule

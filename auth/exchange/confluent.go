@@ -5,9 +5,10 @@ package exchange
 const ConfluentIdentityPoolAnnotation = annotationPrefix + "confluent-identity-pool-id"
 
 // NewConfluent returns a [Provider] for Confluent Cloud. Its identity provider
-// has to know the cluster's issuer, and the filter of the identity pool the
-// subject system:serviceaccount:<namespace>:<name> and the audience, which is
-// yours to choose. Each ServiceAccount needs [ConfluentIdentityPoolAnnotation].
+// has to know the cluster's issuer. The filter of the identity pool has to
+// accept the subject system:serviceaccount:<namespace>:<name> and the audience,
+// which you choose. Each ServiceAccount needs
+// [ConfluentIdentityPoolAnnotation].
 func NewConfluent(kubernetesAudience string) *Provider {
 	return &Provider{
 		Name: "confluent", Endpoint: "https://api.confluent.cloud/sts/v1/oauth2/token",

@@ -1,7 +1,7 @@
 // Package exchange turns ServiceAccounts into tokens of any service that trusts
-// the cluster's issuer, for controllers that call such a service as a tenant:
-// of OAuth 2.0 authorization servers, by token exchange (RFC 8693) or as an
-// assertion (RFC 7523, see [Grant]), and of services with a form of their own.
+// the cluster's issuer, for controllers that call such a service as a tenant.
+// OAuth 2.0 authorization servers accept a token exchange (RFC 8693) or an
+// assertion (RFC 7523, see [Grant]). Other services have a form of their own.
 // The example of [Provider.NewTransport] calls a service with the tokens of an
 // authorization server.
 //
@@ -24,9 +24,10 @@
 //
 // Either [Provider.Endpoint] names the token endpoint, or [Provider.IssuerURL]
 // the server whose metadata (RFC 8414, or OpenID Connect Discovery) name it.
-// Both are https URLs. ServiceAccount tokens and the client's secret go there,
-// so metadata must name the configured issuer, and a token endpoint at the
-// issuer's host and port or at one that [Provider.AllowedEndpointHosts] lists.
+// Both are https URLs. The endpoint receives ServiceAccount tokens and the
+// client's secret, so metadata must name the configured issuer. Their token
+// endpoint must have the issuer's host and port, or one that
+// [Provider.AllowedEndpointHosts] lists.
 //
 // Many servers require the controller to authenticate as a client (RFC 6749,
 // section 2.3): [PublicClient], [ClientSecretBasic], and
@@ -35,8 +36,8 @@
 //
 // [Provider.Audience] (RFC 8693) and [Provider.Resource] (RFC 8707) name the
 // service that accepts the token. A caller may choose others with
-// [WithAudience] and [WithResource] only if the provider lists them, because a
-// tenant with a free choice could get a token for a service that the controller
+// [WithAudience] and [WithResource] only if the provider lists them. With a
+// free choice, a tenant could get a token for a service that the controller
 // never meant.
 //
 // A scope that the server does not grant is an error ([auth.ErrDenied]).

@@ -67,9 +67,9 @@ func (r *tokenRequest) requestID(answer transport.Answer) string {
 	return r.clean(cmp.Or(answer.Header.Get("X-Request-Id"), answer.Header.Get("Request-Id"), o.Text("request_id")))
 }
 
-// failure classifies an answer by the code (RFC 6749, section 5.2, and RFC
-// 8693, section 2.2.2), because servers differ in the status, and by what the
-// request held.
+// failure classifies an answer by its code (RFC 6749, section 5.2, and RFC
+// 8693, section 2.2.2) and by the content of the request. Servers differ in the
+// status.
 func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Error {
 	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status, RequestID: r.requestID(answer),
 		Wait: transport.RetryAfter(answer.Header, time.Now())}

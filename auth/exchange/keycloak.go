@@ -3,8 +3,8 @@ package exchange
 // NewKeycloak returns a [Provider] for a realm of Keycloak, such as
 // https://login.example.com/realms/one, and for any OpenID provider with
 // federated clients. The realm needs a Kubernetes identity provider with the
-// cluster's issuer, and a client for each ServiceAccount whose authenticator is
-// "Signed JWT - Federated", with the subject
+// cluster's issuer, and a client for each ServiceAccount. The client has the
+// authenticator "Signed JWT - Federated" and the subject
 // system:serviceaccount:<namespace>:<name>.
 //
 // The audience of the ServiceAccount's token is the realm's URL. The realm
