@@ -1,7 +1,7 @@
 // Package authtest checks implementations of [auth.Provider], for authors of
-// providers: [RunConformance] asks a provider everything that package auth
-// relies on, and a [Harness] tells it how to build, reach and break the service
-// behind the provider.
+// providers. [RunConformance] checks everything that package auth relies on. A
+// [Harness] describes how to build, reach and break the service behind the
+// provider.
 //
 // The test TestVault of this package runs it on a whole provider.
 // docs/writing-a-provider.md shows both. Package cloudtest imitates the cluster

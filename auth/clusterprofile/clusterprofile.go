@@ -27,9 +27,9 @@ const self = provider.Name("")
 //     audience makes one.
 //   - If the extension client.authentication.k8s.io/exec holds a clusterName,
 //     the provider's API has to confirm the address, and its CA counts. The
-//     name is an ARN, a resource ID, the full name of a GKE cluster, or the
-//     bare name of an EKS cluster in the role's account and the region of
-//     [auth.WithSTSRegion].
+//     name is an ARN, a resource ID or the full name of a GKE cluster. It can
+//     also be the bare name of an EKS cluster in the role's account and the
+//     region of [auth.WithSTSRegion].
 //   - Otherwise Policy.AllowCluster has to allow address and CA, for
 //     ServiceAccounts too.
 //

@@ -2,9 +2,9 @@
 // controllers that use package spiffe.
 //
 // It serves the JWT-SVIDs of both APIs, in the way of SPIRE 1.15. The Broker
-// API compares namespace, name and UID of a ServiceAccount with the cluster,
-// and returns the SVIDs of all registration entries, whichever SPIFFE ID was
-// asked for. The Workload API has one client, the controller. Both demand their
+// API compares namespace, name and UID of a ServiceAccount with the cluster. It
+// returns the SVIDs of all registration entries, whatever SPIFFE ID the request
+// names. The Workload API has one client, the controller. Both demand their
 // security header.
 //
 // It does not imitate mutual TLS, X.509-SVIDs, bundles, selectors, hints, and
