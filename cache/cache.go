@@ -302,9 +302,10 @@ func (c *TokenCache) lookUp(ctx context.Context, req Request) (Minted, *flight, 
 	return Minted{}, f, nil
 }
 
-// wait ends with the flight, with the caller, with the caller's patience, or
-// when the flight has to wait for a slot of another tenant, whichever is first.
-// A caller that is a flight itself waits on, but its own callers do not.
+// wait returns when the first of these happens: the flight ends, the caller's
+// context or patience ends, or the flight has to wait for another tenant's
+// slot. A caller that is a flight itself keeps waiting, but its own callers do
+// not.
 func (c *TokenCache) wait(ctx context.Context, f *flight, req Request) (Minted, error) {
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)

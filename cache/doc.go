@@ -10,21 +10,21 @@
 //
 // # Lifetimes
 //
-// Until its soft time, 80 % of its remaining lifetime less a little jitter, a
-// token is fresh and served without any I/O. Then it is still served at once,
-// while one refresh runs in the background. At its hard time, shortly before it
-// expires and no later than the maximum duration ([WithMaxDuration]), callers
-// wait for a new one. Both times hold on the monotonic and on the wall clock,
-// so that neither a suspended machine nor a corrected clock makes the cache
-// serve an expired token.
+// Until its soft time, a token is fresh and served without any I/O. The soft
+// time is 80 % of the remaining lifetime less a little jitter. After it, the
+// token is still served at once, while one refresh runs in the background. At
+// the hard time, callers wait for a new token. The hard time is shortly before
+// the expiry and no later than the maximum duration ([WithMaxDuration]). Both
+// times hold on the monotonic and on the wall clock. So the cache never serves
+// an expired token after a suspend or a clock correction.
 //
 // # Exchanges
 //
 // Each key has one exchange in flight, however many callers wait for it. A
 // caller whose context ends leaves. The exchange goes on for the others, with a
 // deadline of its own. No lock is held meanwhile. A caller also leaves, with a
-// [PendingError], once the exchange has run for five seconds ([WithPatience]),
-// so that an exchange that hangs does not hold the workers of a controller.
+// [PendingError], once the exchange has run for five seconds ([WithPatience]).
+// An exchange that hangs thus does not hold the workers of a controller.
 //
 // Two limits keep tenants apart. At each provider a tenant has 8 slots for
 // exchanges ([WithMaxExchangesPerTenant]). An exchange waits at most two

@@ -96,8 +96,7 @@ func recovered(err *error) {
 type verdict struct {
 	Failure
 	err error
-	// a limit refused the exchange or that for a part of the credential, or
-	// that part is still to come
+	// a limit refused this exchange or a need's, or a need is pending
 	untried bool
 	held    *BackoffError // of a part of the credential, or nil
 }
@@ -203,8 +202,8 @@ func (c *TokenCache) heldBack(req Request, hasToken bool, now instant) *BackoffE
 	return c.heldByGroup(req, now)
 }
 
-// confirmAfter is how long a refusal to renew a token holds back the key, so
-// that the next one is another answer of an eventually consistent service.
+// confirmAfter is the time for which a refusal to renew a token holds back the
+// key. An eventually consistent service may answer differently after it.
 const confirmAfter = 30 * time.Second
 
 // recordFailure keeps the failure of a key.
@@ -240,8 +239,8 @@ type groupFailure struct {
 }
 
 // heldByGroup returns the error for a key that its group holds back, or nil.
-// Keys that have not failed themselves try first, because a few keys that
-// always fail could otherwise take every try from a key that would succeed.
+// Keys that have not failed themselves try first. Otherwise a few keys that
+// always fail could take every try from a key that would succeed.
 func (c *TokenCache) heldByGroup(req Request, now instant) *BackoffError {
 	g, ok := c.groups.Get(req.Group)
 	if !ok || g.only != (Key{}) || g.forgotten(now) {

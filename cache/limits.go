@@ -49,9 +49,9 @@ func (s *slots) hang(patience time.Duration) bool {
 }
 
 // limits keep tenants apart. An exchange waits briefly for one of the few slots
-// of its tenant at the provider, then for its turn of a rate at which exchanges
+// of its tenant at the provider. Then it waits for the rate at which exchanges
 // of all tenants start. An exchange that hangs holds its slot, but cannot hold
-// a rate.
+// the rate.
 //
 // At a rate that the machine cannot serve, exchanges starve each other until
 // all outlive the patience. While the machine lags, they start as others end. A

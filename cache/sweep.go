@@ -13,10 +13,10 @@ const (
 	sweepBatch = 256
 )
 
-// sweepLater schedules the removal of entries that have expired or are no
-// longer requested. An empty cache has no timer. The timer does not keep its
-// cache in memory, so the garbage collector frees a cache that was dropped
-// without Close. The caller holds the lock.
+// sweepLater schedules the removal of expired tokens and of failures that no
+// longer count. An empty cache has no timer. The timer does not keep its cache
+// in memory, so the garbage collector frees a cache that was dropped without
+// Close. The caller holds the lock.
 func (c *TokenCache) sweepLater() {
 	if c.closed || c.sweeper != nil || c.entries.Len()+c.failures.Len()+c.groups.Len() == 0 {
 		return
