@@ -19,12 +19,12 @@
 // # Rotation
 //
 // Every key that a look at the API server shows is published. A key is
-// unpublished after [Publisher.MaxTokenLifetime] in which no look showed it, so
-// that no valid token loses its key. Times in which nothing looked for more
-// than ten minutes do not count, so that a publisher that runs less often adds
-// keys and never removes one. The record of keys lies beside the documents, and
-// is written before them. Writes are conditional: any number of publishers may
-// share a [Store]. Keys that another tool has published are adopted.
+// unpublished once no look has shown it for [Publisher.MaxTokenLifetime], so
+// that no valid token loses its key. Gaps of more than ten minutes between
+// looks do not count, so a publisher that runs less often adds keys and never
+// removes one. The record of keys lies beside the documents, and is written
+// before them. Writes are conditional: any number of publishers may share a
+// [Store]. Keys that another tool has published are adopted.
 //
 // No token is lost in this order: give the new public key to every API server
 // (--service-account-key-file); wait until it is published and the clouds have

@@ -30,10 +30,10 @@ type Publisher struct {
 	Store Store
 	// MaxTokenLifetime is the lifetime of the longest token that the API server
 	// issues (--service-account-max-token-expiration). Less than an hour and
-	// more than 100 years are refused. Zero means what another publisher has
-	// set for this Store, or else 24 hours. A key stays published for this long
-	// after it was last shown, or for longer if the record of the Store named a
-	// longer lifetime meanwhile.
+	// more than 100 years are refused. Zero means the value that another
+	// publisher has set for this Store, or else 24 hours. A key stays published
+	// for this long after it was last shown. It stays longer if the record of
+	// the Store named a longer lifetime meanwhile.
 	MaxTokenLifetime time.Duration
 
 	// Logger is optional. It gets what was published, and each failure.

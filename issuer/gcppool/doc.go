@@ -1,6 +1,6 @@
 // Package gcppool uploads the keys of an issuer to a provider of a workload
 // identity pool of Google Cloud, which then verifies tokens without any public
-// address of the issuer. It is for programs that run an [issuer.Publisher]. The
+// address of the issuer. Programs that run an [issuer.Publisher] use it. The
 // example of the package uploads keys.
 //
 // The publisher needs the permissions iam.workloadIdentityPoolProviders.get and
