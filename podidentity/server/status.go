@@ -24,7 +24,7 @@ import (
 )
 
 // The status writer assumes each accepted role itself, through the cache that
-// serves pods, so that RoleAssumable is known before the first pod asks and a
+// serves pods. So RoleAssumable is known before the first pod asks, and a
 // failing role backs off for both.
 const (
 	probeInterval = 15 * time.Minute // of a role that could be assumed

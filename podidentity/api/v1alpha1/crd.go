@@ -19,7 +19,7 @@ func BindingCRD() string { return bindingCRD }
 func AllowListCRD() string { return allowListCRD }
 
 // Policy holds the ValidatingAdmissionPolicies with their bindings, in YAML.
-// They refuse IAMBindings that the [IAMRoleAllowList] does not allow, those
-// with more than 32,768 characters of metadata, and those with a time in their
-// status that Go cannot read.
+// They refuse IAMBindings that the [IAMRoleAllowList] does not allow. They also
+// refuse IAMBindings with more than 32,768 characters of metadata, or with a
+// time in their status that Go cannot read.
 func Policy() string { return policy }
