@@ -89,8 +89,8 @@ func (r *Request) Refusal() *certificatesv1.CertificateSigningRequestCondition {
 
 // parseFor reads a request for a client certificate of the hub, and refuses
 // requests for anything else. A signer could copy alternative names and other
-// extensions to the certificate, so it allows none but the DNS name host, if
-// that is not "".
+// extensions to the certificate, so it allows only the DNS name host, if that
+// is not "".
 func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName,

@@ -36,10 +36,9 @@ type Options struct {
 	// their own ManagedCluster. The hub needs the rights of
 	// manifests.OCMAgentsRBAC.
 	OCMAgents bool
-	// Relay lets the relay of manifests.RelayRBAC act as the recorded
-	// agent of each accepted cluster, and as no other user, on an API server
-	// since 1.36. The hub needs the rights of
-	// manifests.RelayConstrainedRBAC.
+	// Relay lets the relay of manifests.RelayRBAC act as the recorded agent of
+	// each accepted cluster, and as no other user. It requires an API server
+	// since 1.36. The hub needs the rights of manifests.RelayConstrainedRBAC.
 	Relay bool
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time

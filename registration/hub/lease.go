@@ -107,8 +107,9 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 }
 
 // firstLease returns the time from the start of the wait to the first read of
-// the Lease. At half of the grace the read learns the version, so that the next
-// one at the end of the grace shows whether an agent with a wrong clock renews.
+// the Lease. The read at half of the grace learns the version. The next read,
+// at the end of the grace, then shows whether an agent with a wrong clock
+// renews.
 func firstLease(cluster *ocm.ManagedCluster) time.Duration {
 	return graceLeases * leaseDuration(cluster, &coordinationv1.Lease{}) / 2
 }

@@ -36,9 +36,8 @@ type Hub struct {
 }
 
 // ParseBootstrap parses the bootstrap kubeconfig. It refuses everything that
-// reads a local file, runs a program or weakens TLS, since the agent runs with
-// more rights than the author of the Secret may have. Errors never repeat a
-// credential.
+// reads a local file, runs a program or weakens TLS. The agent may have more
+// rights than the author of the Secret. Errors never repeat a credential.
 func ParseBootstrap(content []byte) (*Hub, error) {
 	k, err := Parse(content)
 	if err != nil {

@@ -36,10 +36,10 @@ func HubRBAC() string { return hubRBAC }
 // [RelayConstrainedRBAC] or [RelayLegacyRBAC] in addition.
 func RelayRBAC() string { return relayRBAC }
 
-// RelayConstrainedRBAC holds the relay's rights of constrained
-// impersonation, in YAML, for API servers since 1.36. They hold for the agents
-// that a hub with hub.Options.Relay names, so a stolen credential of the relay
-// gives what these agents may do, and nothing more.
+// RelayConstrainedRBAC holds the relay's rights of constrained impersonation,
+// in YAML, for API servers since 1.36. They cover the agents that a hub with
+// hub.Options.Relay names. A stolen credential of the relay thus has the rights
+// of these agents, and nothing more.
 func RelayConstrainedRBAC() string { return relayConstrainedRBAC }
 
 // RelayLegacyRBAC holds the relay's right to impersonate all users and

@@ -73,7 +73,7 @@
 //
 // A watch takes about 40 KiB, a connection 70 KiB, and an unproven request 14
 // KiB. The answer of the hub to a client that does not read can take 4 MB for
-// 30 s, so the bounds do not hold the memory against a joined cluster.
+// 30 s. So the limits do not bound the memory that a joined cluster can take.
 //
 // [LimitListener] bounds connections. It closes connections without an accepted
 // credential first, so a flood displaces no connection of a joined agent.

@@ -48,8 +48,8 @@ func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
 }
 
 // readBody reads the whole body before the hub sees the request. A body that
-// streams through can deadlock: the hub answers without reading it, so the
-// client stops sending, and the transport to the hub waits for the rest before
+// streams through can deadlock. The hub answers without reading it, so the
+// client stops sending. The transport to the hub then waits for the rest before
 // it ends the answer.
 func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *refusal {
 	if req.ContentLength == 0 {
