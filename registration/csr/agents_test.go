@@ -329,33 +329,3 @@ func TestDenyEndsARequest(t *testing.T) {
 		t.Errorf("refusal %+v", why)
 	}
 }
-
-// A record of an agent whose request was denied would lock out the right one.
-func TestApproveRecordsNothingForADecidedRequest(t *testing.T) {
-	for name, row := range map[string]struct {
-		decide func(*csr.Request, client.Client) error
-		want   metav1.StatusReason
-	}{
-		"denied": {func(r *csr.Request, c client.Client) error {
-			return r.Deny(t.Context(), c, "not ours")
-		}, metav1.StatusReasonConflict},
-		"deleted": {func(r *csr.Request, c client.Client) error {
-			return c.Delete(t.Context(), r.Object.DeepCopy())
-		}, metav1.StatusReasonNotFound},
-	} {
-		t.Run(name, func(t *testing.T) {
-			thief := requestOf(t, "csr2", "thief", bootstrapUser)
-			h := newHub(t, requestOf(t, "csr1", "agent1", bootstrapUser), recordFor(t, thief))
-			object := &certificatesv1.CertificateSigningRequest{}
-			regtest.Must(t, h.client.Get(t.Context(), client.ObjectKey{Name: "csr1"}, object))
-			request, err := csr.Parse(object)
-			regtest.Must(t, err)
-			regtest.Must(t, row.decide(request, h.client))
-			err = request.Approve(t.Context(), h.client, "by a person")
-			if got := apierrors.ReasonForError(err); got != row.want {
-				t.Errorf("error %v, want %s", err, row.want)
-			}
-			wantRecorded(t, h.client, thief)
-		})
-	}
-}
