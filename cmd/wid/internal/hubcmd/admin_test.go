@@ -13,6 +13,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,9 +30,18 @@ import (
 
 // fakeHub builds a hub that has the objects.
 func fakeHub(t *testing.T, objects ...client.Object) *fake.ClientBuilder {
-	return fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(
+	b := fake.NewClientBuilder().WithScheme(regtest.Scheme(t)).WithStatusSubresource(&ocm.ManagedCluster{}).WithObjects(
 		objects...).
 		WithIndex(&coordinationv1.Lease{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} })
+	for field, value := range map[string]func(*eventsv1.Event) string{
+		"type":           func(e *eventsv1.Event) string { return e.Type },
+		"regarding.kind": func(e *eventsv1.Event) string { return e.Regarding.Kind },
+	} {
+		b = b.WithIndex(&eventsv1.Event{}, field, func(o client.Object) []string {
+			return []string{value(o.(*eventsv1.Event))} //nolint:errcheck,forcetypeassert // a wrong type panics
+		})
+	}
+	return b
 }
 
 func newHub(t *testing.T, objects ...client.Object) client.WithWatch {
@@ -264,6 +274,7 @@ func TestChangedFlags(t *testing.T) {
 }
 
 const (
+	eksHub      = "arn:aws:eks:eu-central-1:123456789012:cluster/hub"
 	eksManaged  = "arn:aws:eks:eu-west-1:222222222222:cluster/shop"
 	eksAttacker = "arn:aws:eks:eu-west-1:666666666666:cluster/evil"
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -404,6 +405,43 @@ func TestCommandsShowTheErrorOfTheHub(t *testing.T) {
 				!strings.Contains(table.String(), "the hub has not acted yet; error: policy says no") {
 				t.Errorf("status is %+v:\n%s", all, table.String())
 			}
+		})
+	}
+}
+
+// A denial that the hub has not acted on leaves the access. The command says so
+// at once, and waits for the hub if it is asked to.
+func TestHubDenySaysWhetherTheHubHasActed(t *testing.T) {
+	for name, row := range map[string]struct {
+		acts bool
+		flag []string
+		says string
+		code int
+	}{
+		"the hub acts":         {true, nil, "has taken away its access. A client certificate stays valid until", 0},
+		"it does not":          {false, nil, "denied; the hub has not acted yet, the cluster still has access", 0},
+		"waiting, it acts":     {true, []string{"--wait"}, "has taken away its access", 0},
+		"waiting, it does not": {false, []string{"--wait"}, "", cli.ExitUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newClaimHub(t)
+				h.create(eksManaged, true)
+				h.reconcile()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				d, said := deciderOf(t, h.fake, row.flag...)
+				regtest.Must(t, d.deny(ctx, h.cluster()))
+				if row.acts {
+					h.reconcile()
+				}
+				err := d.revoked(ctx)
+				if row.code != 0 {
+					expectFailure(t, err, row.code, "gave up waiting for the hub program to take away the access")
+				} else if err != nil || !strings.Contains(said.String(), row.says) {
+					t.Errorf("deny says %q, %v, want %q", said, err, row.says)
+				}
+			})
 		})
 	}
 }

@@ -11,14 +11,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
+	"github.com/workloadid/workloadid/internal/testing/testca"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -93,5 +99,74 @@ func TestRelayForAHubThatDoesNotAnswer(t *testing.T) {
 	defer hub.Close()
 	if got, err := relayFor(&cobra.Command{}, &rest.Config{Host: hub.URL}); err == nil || got != "" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A command that joins a cluster has what the flags of the hub program ask of
+// an agent, and the address that wid hub init was given.
+func TestInvitation(t *testing.T) {
+	const remembered, other = "https://first.example:6443", "https://other.example"
+	ca := []byte(testca.New(t, "hub").PEM())
+	for name, row := range map[string]struct {
+		args         []string // of the hub program
+		server       string   // the flag
+		none         bool     // no hub program
+		want, wanted string   // flags and address of the command
+	}{
+		"no hub program":      {none: true, wanted: "https://hub.example"},
+		"certificates":        {args: []string{"--registration-auth=csr"}, wanted: remembered},
+		"another address":     {args: []string{"--registration-auth=csr"}, server: other, wanted: other},
+		"certificates or AWS": {args: []string{"--registration-auth=csr,aws-irsa"}, wanted: remembered},
+		"tokens of add-ons": {args: []string{"--addon-registration-auth=csr,token"}, wanted: remembered,
+			want: " --addon-kubeclient-registration-auth token"},
+		"AWS alone": {args: []string{"--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + eksHub},
+			want: " --registration-auth aws-irsa --eks-hub-cluster-arn " + eksHub +
+				" --eks-managed-cluster-arn MANAGED_CLUSTER_ARN", wanted: remembered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub := newHub(t)
+			if !row.none {
+				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ocm.HubNamespace, Name: ocm.HubDeployment,
+					Annotations: map[string]string{ocm.ServerAnnotation: remembered}}}
+				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar", Args: []string{"--registration-auth=x"}},
+					{Name: ocm.Container, Args: row.args}}
+				regtest.Must(t, hub.Create(t.Context(), d))
+			}
+			cmd := newHubToken()
+			var out, warnings bytes.Buffer
+			cmd.SetOut(&out)
+			cmd.SetErr(&warnings)
+			i := &inviting{server: row.server, ttl: time.Hour, cluster: "managed-1", agentImage: "agent:v1"}
+			config := &rest.Config{Host: "https://hub.example", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+			regtest.Must(t, i.invite(t.Context(), cmd, &cli.Side{}, hub, config))
+			secrets := &corev1.SecretList{}
+			regtest.Must(t, hub.List(t.Context(), secrets, client.InNamespace("kube-system")))
+			data := secrets.Items[0].Data
+			_, line, _ := strings.Cut(strings.TrimSpace(out.String()), "\n\n")
+			_, pin, _ := strings.Cut(line, "--ca-cert-hash ")
+			pin, _, _ = strings.Cut(pin, " ")
+			want := fmt.Sprintf("wid join --hub-token %s.%s --hub-apiserver %s --ca-cert-hash %s%s --cluster-name managed-1 "+
+				"--image agent:v1 --context CLUSTER_CONTEXT --apply", data["token-id"], data["token-secret"], row.wanted, pin,
+				row.want)
+			if line != want || len(pin) != len("sha256:")+64 {
+				t.Errorf("got  %s\nwant %s", line, want)
+			}
+			if got := strings.Contains(warnings.String(), "there is no Deployment"); got != row.none {
+				t.Errorf("it warns %s", &warnings)
+			}
+		})
+	}
+}
+
+// An init without the address keeps that of the last one.
+func TestHubInitRemembersTheAddress(t *testing.T) {
+	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{ocm.ServerAnnotation: "https://first.example"}}}
+	for flag, want := range map[string]string{"": "https://first.example", "https://moved.example": "https://moved.example"} {
+		h := &hubInit{inviting: inviting{server: flag, ttl: time.Hour}}
+		h.Image, h.options.AuthTypes = "x", []string{"csr"}
+		if printed, err := h.manifests(NewHubInit(), running); err != nil || !strings.Contains(printed, want) {
+			t.Errorf("with %q: %v, want %s in\n%s", flag, err, want, printed)
+		}
 	}
 }
