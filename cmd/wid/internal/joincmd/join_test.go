@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
+	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
 const (
@@ -88,35 +90,98 @@ func TestUnjoinOfAClusterThatNeverJoined(t *testing.T) {
 	}
 }
 
-// The hub answers 401 to an expired credential. Only an administrator can then
-// inform it.
-func TestUnjoinWithAnExpiredCredential(t *testing.T) {
-	hub := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnauthorized)
-		_,
-			_ = fmt.Fprint(w,
-			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,"message":"Unauthorized"}`)
-	}))
-	defer hub.Close()
-	config := clientcmdapi.NewConfig()
-	config.CurrentContext, config.Contexts["c"] = "c", &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "x"}
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: hub.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hub.Certificate().Raw})}
-	kubeconfig, err := clientcmd.Write(*config)
-	if err != nil {
+// What the hub answers decides whether unjoin removes anything: an error that
+// ends keeps the agent, unless --force says otherwise.
+func TestUnjoinInformsTheHub(t *testing.T) {
+	const deny = "wid hub deny --clusters shop"
+	for name, row := range map[string]struct {
+		code  int // 0: no answer
+		force bool
+		fails string
+		says  string
+	}{
+		"an expired credential":            {code: http.StatusUnauthorized, fails: deny},
+		"an expired credential, forced":    {code: http.StatusUnauthorized, force: true, says: deny},
+		"no answer":                        {fails: "--force"},
+		"no answer, forced":                {force: true, says: deny},
+		"a cluster that has no rights":     {code: http.StatusForbidden, says: deny},
+		"an API server that fails":         {code: http.StatusInternalServerError, fails: "--force"},
+		"an API server that fails, forced": {code: http.StatusInternalServerError, force: true, says: deny},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(row.code)
+				_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`,
+					strings.ReplaceAll(http.StatusText(row.code), " ", ""), row.code)
+			}))
+			defer hub.Close()
+			config := clientcmdapi.NewConfig()
+			config.CurrentContext, config.Contexts["c"] = "c", &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+			config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "hunter2"}
+			config.Clusters["c"] = &clientcmdapi.Cluster{Server: hub.URL,
+				CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hub.Certificate().Raw})}
+			if row.code == 0 {
+				config.Clusters["c"].Server = "https://127.0.0.1:1"
+			}
+			kubeconfig, err := clientcmd.Write(*config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			secret := func(name string) *corev1.Secret {
+				return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: name},
+					Data: map[string][]byte{"kubeconfig": kubeconfig, "cluster-name": []byte("shop"), "agent-name": []byte("a")}}
+			}
+			local := fake.NewClientBuilder().WithObjects(secret(ocm.HubKubeconfigSecret),
+				secret(agent.DefaultBootstrapSecret)).Build()
+			var said bytes.Buffer
+			cmd := NewUnjoin()
+			cmd.SetErr(&said)
+			err = withdraw(t.Context(), cmd, local, "shop", &install.ClusterARNs{}, row.force)
+			if row.fails != "" {
+				expectFailure(t, err, cli.ExitUnavailable, row.fails)
+				expectFailure(t, err, cli.ExitUnavailable, "--force")
+			} else if err != nil || !strings.Contains(said.String(), row.says) {
+				t.Errorf("got %v, and it says %q, want %q", err, &said, row.says)
+			}
+			if strings.Contains(fmt.Sprint(err, &said), "hunter2") {
+				t.Errorf("the token shows: %v, %s", err, &said)
+			}
+		})
+	}
+}
+
+// The Secrets of add-ons end with the cluster. Those of another registration on
+// the same cluster stay.
+func TestUnjoinRemovesTheSecretsOfItsAddOns(t *testing.T) {
+	secret := func(name, cluster string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultAddOnNamespace, Name: name,
+			Labels: map[string]string{addon.NameLabel: "search", ocm.AddOnClusterLabel: cluster}}}
+	}
+	unlabelled := secret("no-add-on", "managed-0")
+	delete(unlabelled.Labels, addon.NameLabel)
+	c := fake.NewClientBuilder().WithObjects(secret("own", "managed-0"), secret("other", "managed-1"), unlabelled).Build()
+	if err := removeAgent(t.Context(), NewUnjoin(), c, "managed-0", true); err != nil {
 		t.Fatal(err)
 	}
-	secret := func(name string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: name},
-			Data: map[string][]byte{"kubeconfig": kubeconfig, "cluster-name": []byte("shop"), "agent-name": []byte("a")}}
+	var left []string
+	list := &corev1.SecretList{}
+	if err := c.List(t.Context(), list); err != nil {
+		t.Fatal(err)
 	}
-	local := fake.NewClientBuilder().WithObjects(secret(ocm.HubKubeconfigSecret),
-		secret(agent.DefaultBootstrapSecret)).Build()
-	err = withdraw(t.Context(), NewUnjoin(), local, "shop", &install.ClusterARNs{}, false)
-	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUnavailable ||
-		!strings.Contains(err.Error(), "wid hub deny --clusters shop") || !strings.Contains(err.Error(), "--force") {
-		t.Errorf("it says %v", err)
+	for _, s := range list.Items {
+		left = append(left, s.Name)
 	}
+	if !slices.Equal(left, []string{"no-add-on", "other"}) {
+		t.Errorf("left are %q, want the Secrets that belong to others", left)
+	}
+}
+
+// The Secret of another registration is not touched.
+func TestUnjoinRefusesAnotherName(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret},
+		Data: map[string][]byte{ocm.SecretKeyClusterName: []byte("managed-0")}}).Build()
+	err := withdraw(t.Context(), NewUnjoin(), c, "managed-1", &install.ClusterARNs{}, true)
+	expectFailure(t, err, cli.ExitMisconfigured, `registered as "managed-0", not as "managed-1"`)
 }
