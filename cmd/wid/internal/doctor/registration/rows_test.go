@@ -58,6 +58,7 @@ func forbidding(t *testing.T) (kubeconfigs string) {
 type environment struct {
 	hub, spoke []client.Object
 	forbidden  map[string]bool // by kind and namespace
+	lost       bool            // the hub's program has no rights
 }
 
 func (w *environment) cluster() *ocm.ManagedCluster {
@@ -77,6 +78,7 @@ func (w *environment) side(t *testing.T, objects []client.Object) client.Client 
 		return nil
 	}
 	return interceptor.NewClient(newClient(t, objects...), interceptor.Funcs{
+		Create: w.review,
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			opts ...client.GetOption) error {
 			if err := refuse(o.GetObjectKind().GroupVersionKind(), key.Namespace); err != nil {
@@ -224,6 +226,7 @@ func TestRows(t *testing.T) {
 				tc.command != "" && !strings.HasPrefix(strings.Join(said.Remedy.Commands, "\n"), tc.command) {
 				t.Errorf("%s, %q:\n%s", said.Class, said.Remedy.Commands, text)
 			}
+			expectHarmless(t, report)
 			if isHealthy := report.Result == doctor.Pass; isHealthy != (name == "healthy") {
 				t.Errorf("the whole is %s:\n%s", report.Result, text)
 			}
