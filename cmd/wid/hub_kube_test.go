@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/hubcmd"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -31,9 +34,8 @@ import (
 )
 
 // hubEnvironment is a hub and a cluster that are real API servers, on which the
-// commands install everything. The programs of the Deployments run in this
-// process. Tests of a hub that exists take regtest.New, whose clusters all
-// tests share.
+// commands of the pages install everything. The programs of the Deployments run
+// in this process.
 type hubEnvironment struct {
 	t              *testing.T
 	cluster        *kubetest.Cluster // the hub
@@ -41,7 +43,6 @@ type hubEnvironment struct {
 	hubConfig      *rest.Config
 	managedConfig  *rest.Config
 	onHub, onOther string // flags
-	hubKubeconfig  string
 }
 
 // newHubEnvironment runs the named controllers in addition, on both clusters.
@@ -52,7 +53,7 @@ func newHubEnvironment(t *testing.T, controllers ...string) *hubEnvironment {
 		managed.ControllerManager(t, controllers...)
 	}
 	w := &hubEnvironment{t: t, cluster: hub, hubConfig: hub.Config(), managedConfig: managed.Config(),
-		onHub: "--context=hub", onOther: "--context=managed-0", hubKubeconfig: hub.Kubeconfig(t)}
+		onHub: "--context=hub", onOther: "--context=managed-0"}
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
 		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
@@ -94,13 +95,12 @@ func (w *hubEnvironment) run(config *rest.Config, setUp func(mgr ctrl.Manager) e
 	return regtest.RunManager(w.t, mgr)
 }
 
-// runHub runs the hub program. A person approves the requests of clusters that
-// no bootstrap group makes.
-func (w *hubEnvironment) runHub(options hub.Options, bootstrapGroups ...string) (stop func()) {
+// runHub runs the hub program. A person approves the requests of clusters.
+func (w *hubEnvironment) runHub(options hub.Options) (stop func()) {
 	return w.run(w.as(w.hub, w.hubConfig, ocm.HubNamespace, ocm.HubServiceAccount), func(mgr ctrl.Manager) error {
 		options.Client, options.Recorder = mgr.GetClient(), mgr.GetEventRecorder("hub")
 		driver, err := csr.NewHubDriver(csr.HubDriverOptions{Client: options.Client, Reader: mgr.GetAPIReader(),
-			Events: options.Recorder, BootstrapGroups: bootstrapGroups})
+			Events: options.Recorder})
 		if err != nil {
 			return err
 		}
@@ -161,9 +161,19 @@ func fails(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-func (w *hubEnvironment) until(what string, done func() bool) {
-	w.t.Helper()
-	regtest.Eventually(w.t, what, done)
+// statusOf returns the clusters that status lists.
+func statusOf(t *testing.T, args ...string) []hubcmd.Cluster {
+	t.Helper()
+	var list struct{ Items []hubcmd.Cluster }
+	regtest.Must(t, json.Unmarshal([]byte(must(t, append([]string{"hub", "status", "-o", "json"}, args...)...)), &list))
+	return list.Items
+}
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	regtest.Must(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
 }
 
 // documented is a section of a page. Its commands run word for word and in
