@@ -15,7 +15,7 @@ import (
 )
 
 // Two of the six combinations of the proposal's table. Package token tests the
-// other four. A hub on EKS issues no certificates, so those are of a hub
+// others. A hub on EKS issues no certificates, so those are of a hub
 // elsewhere.
 func TestAddOnCombinations(t *testing.T) {
 	tokens, err := token.New(token.Options{})
@@ -31,7 +31,6 @@ func TestAddOnCombinations(t *testing.T) {
 			{"cluster by aws-irsa, add-on by token", "row4", tokens, false},
 		},
 		awsirsa.AccessEntries: {
-			{"cluster by aws-irsa on EKS, add-on by token", "row4-eks", tokens, false},
 			{"cluster by aws-irsa on EKS through the relay, add-on by token", "row7", tokens, true},
 		},
 	} {

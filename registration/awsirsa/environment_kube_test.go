@@ -186,7 +186,7 @@ func (k *kube) finish() {
 	regtest.Must(k.T, k.Admin.List(k.T.Context(), all))
 	for _, cluster := range all.Items {
 		regtest.Must(k.T, client.IgnoreNotFound(k.Admin.Delete(k.T.Context(), &cluster)))
-		regtest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool {
+		kubetest.Eventually(k.T, "the hub lets cluster "+cluster.Name+" go", func() bool {
 			return k.Cluster(cluster.Name).Name == ""
 		})
 		if there := k.RBAC(cluster.Name); len(there) > 0 {
@@ -309,7 +309,7 @@ func (m *member) inAWS() (role, mapping bool) {
 // expectGone waits until the hub has taken back everything.
 func (m *member) expectGone() {
 	m.T.Helper()
-	regtest.Eventually(m.T, "the hub has taken back everything", func() bool {
+	kubetest.Eventually(m.T, "the hub has taken back everything", func() bool {
 		role, mapping := m.inAWS()
 		return !role && !mapping && len(m.RBAC(m.Name)) == 0
 	})
@@ -319,7 +319,7 @@ func (m *member) expectGone() {
 func (m *member) expectDenied() {
 	m.T.Helper()
 	m.expectGone()
-	regtest.Eventually(m.T, "the hub says that the cluster is denied", func() bool {
+	kubetest.Eventually(m.T, "the hub says that the cluster is denied", func() bool {
 		return m.Reason(m.Name, ocm.ConditionHubAccepted) == "False/"+ocm.ReasonHubDenied
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -76,7 +77,7 @@ func (k *kube) testJoin(t *testing.T) {
 		unannotated := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "story4-unannotated"},
 			Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
 		regtest.Must(t, k.Admin.Create(t.Context(), unannotated))
-		regtest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
+		kubetest.Eventually(t, "the hub refuses a cluster without annotations", func() bool {
 			return k.Reason("story4-unannotated", ocm.ConditionHubAccepted) == "False/"+"UnknownDriver"
 		})
 	})
@@ -118,7 +119,7 @@ func TestStory2BothAuthTypesAtOnce(t *testing.T) {
 		byAWS.expectBack()
 		own, before := byCSR.Own(), k.authMap().ResourceVersion
 		k.SetAccepted("story2-csr", false)
-		regtest.Eventually(t, "the RBAC is gone", func() bool { return len(k.RBAC("story2-csr")) == 0 })
+		kubetest.Eventually(t, "the RBAC is gone", func() bool { return len(k.RBAC("story2-csr")) == 0 })
 		expectRefused(t, own, "story2-csr")
 		byAWS.login()
 		byAWS.ExpectIsolated("story2-csr")
@@ -145,7 +146,7 @@ func joinByCSR(m *regtest.Member) {
 // cluster.
 func expectRefused(t *testing.T, own client.Client, cluster string) {
 	t.Helper()
-	regtest.Eventually(t, "the API server refuses the agent", func() bool {
+	kubetest.Eventually(t, "the API server refuses the agent", func() bool {
 		err := own.Get(t.Context(), client.ObjectKey{Name: cluster}, &ocm.ManagedCluster{})
 		return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 	})
@@ -159,7 +160,7 @@ func (m *member) outlastMalformedAuthMap(t *testing.T) {
 	m.kube.setAuthMap(broken)
 	m.SetAccepted(m.Name, false)
 	expectRefused(t, own, m.Name)
-	regtest.Eventually(t, "the hub says why", func() bool {
+	kubetest.Eventually(t, "the hub says why", func() bool {
 		return m.kube.said.Says(m.Name, "RevokeFailed", "mapRoles is not a YAML list")
 	})
 	if role, _ := m.inAWS(); !role || m.kube.authMap().Data["mapRoles"] != broken {
@@ -201,7 +202,7 @@ func (k *kube) testRenewal(t *testing.T) {
 	m.restart()
 	m.accept()
 	own, stored, first := m.own(), m.Secret().ResourceVersion, len(tokens.accepted())
-	regtest.Eventually(t, "the hub sees two more tokens of one client", func() bool {
+	kubetest.Eventually(t, "the hub sees two more tokens of one client", func() bool {
 		regtest.Must(t, own.Get(t.Context(), client.ObjectKey{Name: "story6"}, &ocm.ManagedCluster{}))
 		return len(tokens.accepted()) >= first+2
 	})
@@ -222,7 +223,7 @@ func (k *kube) testRevocation(*testing.T) {
 	k.Step("by deletion", func(t *testing.T) {
 		own := m.own()
 		regtest.Must(t, k.Admin.Delete(t.Context(), k.Cluster("story7")))
-		regtest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story7").Name == "" })
+		kubetest.Eventually(t, "the ManagedCluster is gone", func() bool { return k.Cluster("story7").Name == "" })
 		m.expectGone()
 		expectRefused(t, own, "story7")
 	})
@@ -238,7 +239,7 @@ func (m *member) revoke(t *testing.T) {
 	defer end()
 	before := cloud.Calls("eks", "DeleteAccessEntry")
 	m.SetAccepted(m.Name, false)
-	regtest.Eventually(t, "the hub asks AWS to delete the access entry", func() bool {
+	kubetest.Eventually(t, "the hub asks AWS to delete the access entry", func() bool {
 		return cloud.Calls("eks", "DeleteAccessEntry") > before
 	})
 	if there := m.RBAC(m.Name); len(there) > 1 {
@@ -247,7 +248,7 @@ func (m *member) revoke(t *testing.T) {
 	if role, entry := m.inAWS(); !role || !entry {
 		t.Errorf("in AWS: role %t, access entry %t", role, entry)
 	}
-	regtest.Eventually(t, "the API server forbids the agent, whose token is still good", func() bool {
+	kubetest.Eventually(t, "the API server forbids the agent, whose token is still good", func() bool {
 		return apierrors.IsForbidden(own.Get(t.Context(), client.ObjectKey{Name: m.Name}, &ocm.ManagedCluster{}))
 	})
 	end()

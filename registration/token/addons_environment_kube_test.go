@@ -267,7 +267,7 @@ func (s *signer) sign(t *testing.T, admin client.Client, request *certificatesv1
 func (m *addOnMember) expectSigned(s *signer, addOn string) {
 	m.T.Helper()
 	var secret *corev1.Secret
-	regtest.Eventually(m.T, "the custom signer's certificate is stored", func() bool {
+	kubetest.Eventually(m.T, "the custom signer's certificate is stored", func() bool {
 		secret = m.AddOnSecret(addOn + signerSecret)
 		return len(secret.Data["tls.crt"]) > 0
 	})

@@ -92,7 +92,7 @@ func (k *kube) runHub(workers int, configure ...func(*token.HubOptions)) {
 func (k *kube) accept(name string) {
 	k.T.Helper()
 	regtest.Must(k.T, k.Admin.Create(k.T.Context(), managedCluster(name, true)))
-	regtest.Eventually(k.T, "the cluster has its RBAC", func() bool {
+	kubetest.Eventually(k.T, "the cluster has its RBAC", func() bool {
 		binding := &rbacv1.RoleBinding{}
 		return k.Admin.Get(k.T.Context(),
 			client.ObjectKey{Namespace: name, Name: registration.ClusterRoleName(name) + ":registration"}, binding) == nil
@@ -173,7 +173,7 @@ func (a *testAgent) patch(o client.Object, change func(*addon.Status) bool) {
 
 func (a *testAgent) until(what string, done func() bool) {
 	a.T.Helper()
-	regtest.Eventually(a.T, what, func() bool { a.reconcile(); return done() })
+	kubetest.Eventually(a.T, what, func() bool { a.reconcile(); return done() })
 }
 
 // condition returns a condition as "status/reason".

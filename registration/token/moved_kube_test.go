@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -154,7 +155,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	t.Run("of an add-on that was deleted meanwhile nothing stays", func(t *testing.T) { left.expectRemoved(t) })
 	t.Run("adoption", func(t *testing.T) {
 		for _, m := range []*moved{denied, deleted} {
-			regtest.Eventually(t, "the hub adopts the objects", m.adopted)
+			kubetest.Eventually(t, "the hub adopts the objects", m.adopted)
 		}
 		if want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
 			ResourceNames: []string{"addon1-agent"}, Verbs: []string{"create"}}}; len(denied.role.Rules) != 1 ||
@@ -173,7 +174,7 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 	t.Run("the agent refreshes without another declaration", func(t *testing.T) {
 		before := denied.get().Status.Registrations
 		denied.ahead = 300 * 24 * time.Hour
-		regtest.Eventually(t, "the agent has another token", func() bool {
+		kubetest.Eventually(t, "the agent has another token", func() bool {
 			denied.reconcile()
 			if denied.last.Declare != nil {
 				t.Fatalf("it declares %+v", denied.last.Declare)
@@ -209,6 +210,6 @@ func TestHubAdoptsTheTokensOfOpenClusterManagement(t *testing.T) {
 
 func (m *moved) expectRemoved(t *testing.T) {
 	t.Helper()
-	regtest.Eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
-	regtest.Eventually(t, "the token is refused", func() bool { return !m.review() })
+	kubetest.Eventually(t, "nothing is left", func() bool { return len(m.left(m.cluster)) == 0 })
+	kubetest.Eventually(t, "the token is refused", func() bool { return !m.review() })
 }

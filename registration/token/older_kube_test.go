@@ -11,8 +11,6 @@ import (
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
-	"github.com/workloadid/workloadid/registration/ocm"
-	"github.com/workloadid/workloadid/registration/ocm/addon"
 	"github.com/workloadid/workloadid/registration/ocm/addon/v1alpha1"
 )
 
@@ -73,18 +71,6 @@ func TestAddOnsOfAnOlderHub(t *testing.T) {
 		m.Registered("addon1", registration.AuthTypeToken)
 		m.set(0)
 		m.ExpectOnlyOwnRights("addon1")
-	})
-	w.Step("a driver that the hub's controllers do not know is left alone", func(t *testing.T) {
-		m.stop()
-		m.NewAddOn("future", ocm.Registration{Type: ocm.KubeClient, Driver: "grpc",
-			Subject: ocm.Subject{User: "system:serviceaccount:alpha:alpha-future-agent"}})
-		m.reconcileAsHub("future")
-		if status := addon.StatusOf(m.AddOn("future")); len(status.Conditions) > 0 || status.Items[0].Driver != "grpc" ||
-			len(m.infrastructureOf("future")) > 0 {
-			t.Errorf("status %+v, there are %q", status, m.infrastructureOf("future"))
-		}
-		m.run(tokens)
-		m.Registered("future", registration.AuthTypeToken)
 	})
 }
 

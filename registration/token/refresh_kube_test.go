@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 )
@@ -44,7 +45,7 @@ func TestServiceAccountIsRecreated(t *testing.T) {
 	if err := m.Own().SubResource("token").Create(t.Context(), m.account("addon1"), stale); !apierrors.IsConflict(err) {
 		t.Errorf("a request for the deleted ServiceAccount: %v", err)
 	}
-	regtest.Eventually(t, "the old token is refused", func() bool { return !isGood(t, old) })
+	kubetest.Eventually(t, "the old token is refused", func() bool { return !isGood(t, old) })
 	w.Step("a driver that hangs for one add-on delays no other", func(*testing.T) {
 		m.run(hanging{newToken(t, 600)})
 		m.NewAddOn("hangs", kubeClientItem)

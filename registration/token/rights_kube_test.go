@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -40,7 +41,7 @@ func TestHubControllerIsConfined(t *testing.T) {
 			&authenticationv1.TokenRequest{})
 	}
 	for _, namespace := range []string{"kube-system", "default", "confined"} {
-		regtest.Eventually(t, "there is a default ServiceAccount", func() bool {
+		kubetest.Eventually(t, "there is a default ServiceAccount", func() bool {
 			err := k.Admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: in(namespace, "default")})
 			return err == nil || apierrors.IsAlreadyExists(err)
 		})

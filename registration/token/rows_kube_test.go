@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/internal/testing/document"
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -18,8 +19,9 @@ import (
 	"github.com/workloadid/workloadid/registration/manifests"
 )
 
-// Four of the six combinations of the proposal's table, all agents at once on
-// one hub. Package awsirsa tests the other two.
+// Two of the six combinations of the proposal's table, both agents at once on one
+// hub. Package awsirsa tests those of clusters by aws-irsa, and
+// TestAddOnSwitchesDrivers those without a relay.
 func TestAddOnCombinations(t *testing.T) {
 	w := newAddOnEnvironment(t)
 	s := w.runSigner()
@@ -31,21 +33,14 @@ func TestAddOnCombinations(t *testing.T) {
 	rows := []struct {
 		name, cluster string
 		driver        registration.Driver
-		viaRelay      bool
 		m             *addOnMember
 	}{
-		{name: "cluster by csr, add-on by csr", cluster: "row1", driver: certificates},
-		{name: "cluster by csr, add-on by token", cluster: "row2", driver: tokens},
-		{name: "cluster by csr through the relay, add-on by csr", cluster: "row5", driver: certificates, viaRelay: true},
-		{name: "cluster by csr through the relay, add-on by token", cluster: "row6", driver: tokens, viaRelay: true},
+		{name: "cluster by csr through the relay, add-on by csr", cluster: "row5", driver: certificates},
+		{name: "cluster by csr through the relay, add-on by token", cluster: "row6", driver: tokens},
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.viaRelay {
-			r.m = w.joinBy(r.cluster, address)
-		} else {
-			r.m = w.join(r.cluster)
-		}
+		r.m = w.joinBy(r.cluster, address)
 		r.m.run(r.driver)
 		r.m.NewAddOn("search", kubeClientItem, signerItem)
 	}
@@ -53,15 +48,14 @@ func TestAddOnCombinations(t *testing.T) {
 		w.Step(r.name, func(t *testing.T) {
 			r.m.Registered("search", r.driver.Name())
 			r.m.expectKeys(t, "search", r.driver.Name())
-			if r.viaRelay && r.driver == certificates {
+			if r.driver == certificates {
 				r.m.letRelay(t, "search")
 			}
 			r.m.ExpectOnlyOwnRights("search")
 			r.m.expectSigned(s, "search")
 			config, err := regtest.CredentialOf(r.m.secret("search"))
-			if want := map[bool]string{false: w.Hub.Config().Host, true: address.Host}[r.viaRelay]; err != nil ||
-				!strings.HasSuffix(want, strings.TrimPrefix(config.Host, "https://")) {
-				t.Errorf("the add-on uses %q, %v", config.Host, err)
+			if err != nil || !strings.HasSuffix(address.Host, strings.TrimPrefix(config.Host, "https://")) {
+				t.Errorf("the add-on uses %q, %v, want the relay %q", config.Host, err, address.Host)
 			}
 		})
 	}
@@ -89,7 +83,7 @@ func (m *addOnMember) letRelay(t *testing.T, addOn string) {
 		t.Errorf("the relay acts as an add-on that it has no right to: %v", err)
 	}
 	m.Apply(m.Admin, manifest)
-	regtest.Eventually(t, "the relay acts as the add-on", func() bool {
+	kubetest.Eventually(t, "the relay acts as the add-on", func() bool {
 		return m.AddOnClient(addOn).Create(t.Context(), &authenticationv1.SelfSubjectReview{}) == nil
 	})
 }

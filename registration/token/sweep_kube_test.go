@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -26,7 +27,7 @@ func (a *testAgent) orphan() {
 	regtest.Must(a.T,
 		a.Admin.Delete(a.T.Context(), addOn(a.cluster, a.addOn), client.PropagationPolicy(metav1.DeletePropagationOrphan),
 			client.Preconditions{}))
-	regtest.Eventually(a.T, "the add-on is gone", func() bool {
+	kubetest.Eventually(a.T, "the add-on is gone", func() bool {
 		return apierrors.IsNotFound(a.Admin.Get(a.T.Context(), client.ObjectKey{Namespace: a.cluster, Name: a.addOn},
 			addOn(a.cluster, a.addOn)))
 	})
@@ -133,7 +134,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 					t.Logf("there are %q, foreign %q", k.left(tc.cluster), tc.foreign)
 				}
 			}()
-			regtest.Eventually(t, "only what belongs to others is left", func() bool {
+			kubetest.Eventually(t, "only what belongs to others is left", func() bool {
 				return slices.Equal(k.left(tc.cluster), tc.foreign)
 			})
 		})
@@ -144,7 +145,7 @@ func TestTokensEndWithTheAddOn(t *testing.T) {
 	}
 	for _, tc := range cases { // the API server remembers for 10 s that a token is good
 		t.Run(tc.name+": the token is refused", func(t *testing.T) {
-			regtest.Eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
+			kubetest.Eventually(t, "it is", func() bool { return !isGood(t, tc.old) })
 		})
 	}
 }
@@ -159,7 +160,7 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	old, uid := a.addOnClient(), k.uid("adopted", "adopted-addon1-agent")
 	expect := func(t *testing.T) {
 		t.Helper()
-		regtest.Eventually(t, "all belong to the add-on", func() bool { return k.belong(a) })
+		kubetest.Eventually(t, "all belong to the add-on", func() bool { return k.belong(a) })
 		if got := k.uid("adopted", "adopted-addon1-agent"); got != uid || !isGood(t, old) {
 			t.Errorf("UID %q instead of %q, the token works: %t", got, uid, isGood(t, old))
 		}
@@ -189,7 +190,7 @@ func TestOrphansGetTheirOwnerBack(t *testing.T) {
 	t.Run("and the garbage collector removes them with it", func(t *testing.T) {
 		k.stopHub()
 		regtest.Must(t, k.Admin.Delete(t.Context(), addOn("adopted", "addon1"), client.Preconditions{}))
-		regtest.Eventually(t, "nothing is left", func() bool { return len(k.left("adopted")) == 0 })
+		kubetest.Eventually(t, "nothing is left", func() bool { return len(k.left("adopted")) == 0 })
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -55,7 +56,7 @@ func TestAddOnSwitchesDrivers(t *testing.T) {
 					addon.ConditionTokenInfrastructureReady) == nil
 		})
 		m.expectRemovedAfterwards(t, "addon1")
-		regtest.Eventually(t, "the token is refused", func() bool {
+		kubetest.Eventually(t, "the token is refused", func() bool {
 			return apierrors.IsUnauthorized(old.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(m.Name)))
 		})
 		user.expectUse(t, "tls.crt", 5)
@@ -222,5 +223,5 @@ func (u *addOnUser) expectUse(t *testing.T, key string, more int) {
 		return u.uses[key]
 	}
 	before := count()
-	regtest.Eventually(t, "the add-on uses its "+key, func() bool { return count() >= before+more })
+	kubetest.Eventually(t, "the add-on uses its "+key, func() bool { return count() >= before+more })
 }

@@ -50,7 +50,7 @@ func (w *addOnEnvironment) serve(v1alpha1, v1beta1 bool) {
 		`[{"op":"add","path":"/spec/versions/0/served","value":%t},{"op":"add","path":"/spec/versions/1/served","value":%t}]`,
 		v1alpha1, v1beta1)
 	regtest.Must(w.T, w.Admin.Patch(w.T.Context(), crd, client.RawPatch("application/json-patch+json", []byte(patch))))
-	regtest.Eventually(w.T, "the hub serves the versions", func() bool {
+	kubetest.Eventually(w.T, "the hub serves the versions", func() bool {
 		w.Admin = regtest.NewClient(w.T, w.Hub.Config()) // a client remembers what was served
 		api, err := addon.Discover(w.Admin.RESTMapper())
 		return (err == nil) == (v1alpha1 || v1beta1) && (api == addon.API{}) == !v1alpha1
@@ -78,7 +78,7 @@ func TestHubStopsServingAddOns(t *testing.T) {
 	denied := func(name string) {
 		w.T.Helper()
 		w.SetAccepted(name, false)
-		regtest.Eventually(w.T, "the token is refused", func() bool { return !isGood(w.T, users[name]) })
+		kubetest.Eventually(w.T, "the token is refused", func() bool { return !isGood(w.T, users[name]) })
 	}
 	restarted, gone := join("restarted"), join("gone")
 	join("running")
@@ -104,7 +104,7 @@ func TestHubStopsServingAddOns(t *testing.T) {
 		}
 	})
 	w.Step("an add-on that was deleted in between", func(t *testing.T) {
-		regtest.Eventually(t, "the token is refused", func() bool { return !isGood(t, users["gone"]) })
+		kubetest.Eventually(t, "the token is refused", func() bool { return !isGood(t, users["gone"]) })
 	})
 	w.Step("all, and the hub's program starts again", func(t *testing.T) {
 		w.serve(false, false)
