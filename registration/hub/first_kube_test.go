@@ -34,7 +34,7 @@ func (k *hubKube) runCSR(t *testing.T, user string, n int) (stop func()) {
 		Default: registration.AuthTypeCSR, Registerer: metrics})
 	regtest.Must(t, err)
 	regtest.Must(t, h.SetupWithManager(mgr, 4))
-	stop = regtest.RunManager(t, mgr)
+	stop = kubetest.RunManager(t, mgr)
 	want := fmt.Sprintf(`# HELP registration_hub_clusters Clusters of this hub, by state.
 # TYPE registration_hub_clusters gauge
 registration_hub_clusters{state="accepted"} %d

@@ -183,7 +183,7 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 func TestDocumentedPriorityLevel(t *testing.T) {
 	k := startReleased(t)
 	for _, block := range storage(t).Blocks("yaml") {
-		regtest.Apply(t, k.Admin, block.Text)
+		kubetest.Apply(t, k.Admin, block.Text)
 		t.Cleanup(func() { kubetest.Delete(t, k.Admin, block.Text) })
 	}
 	schema := &flowcontrolv1.FlowSchema{}

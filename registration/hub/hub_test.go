@@ -219,7 +219,12 @@ func TestHubAutoApproval(t *testing.T) {
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "id-1")
 	})
-	t.Run("a namespace of before leaves it to a person", func(t *testing.T) {
+}
+
+// A namespace that is there before the cluster leaves the decision to an
+// administrator.
+func TestHubAutoApprovalMeetsANamespace(t *testing.T) {
+	t.Run("of an earlier cluster", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
 		h.driver.approves = true
 		h.mustReconcile("cluster1")
@@ -238,7 +243,7 @@ func TestHubAutoApproval(t *testing.T) {
 		h.mustReconcile("cluster1")
 		h.wantGranted("cluster1", "one", "id-2")
 	})
-	t.Run("goes on after the namespace of before is deleted", func(t *testing.T) {
+	t.Run("that is deleted", func(t *testing.T) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}
 		h := newHubTest(t, managedCluster("cluster1"), namespace)
 		h.driver.approves = true
@@ -390,8 +395,8 @@ func TestHubDeletesNoClusterBecauseItsCacheLags(t *testing.T) {
 	h.wantGranted("cluster1", "one", "")
 }
 
-func TestHubFailures(t *testing.T) {
-	t.Run("a grant that fails at first is a condition and a retry", func(t *testing.T) {
+func TestHubGrantThatFails(t *testing.T) {
+	t.Run("at first is a condition and a retry", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.driver.fail["grant"] = errors.New("no connection")
 		if _, err := h.reconcile("cluster1"); err == nil || !strings.Contains(err.Error(), `"cluster1"`) {
@@ -406,7 +411,7 @@ func TestHubFailures(t *testing.T) {
 		h.wantAccepted("cluster1", isAccepted)
 		h.wantGranted("cluster1", "one", "")
 	})
-	t.Run("a grant that fails at first is retried when the driver says", func(t *testing.T) {
+	t.Run("at first is retried when the driver says", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept))
 		h.driver.fail["grant"], h.driver.next = errors.New("no such role"), 10*time.Minute
 		if wait := h.mustReconcile("cluster1").RequeueAfter; wait < 5*time.Minute || wait > 10*time.Minute {
@@ -427,8 +432,8 @@ func TestHubFailures(t *testing.T) {
 		h.wantAccepted("cluster1", isAccepted)
 	})
 	for name, failure := range map[string]error{
-		"a grant that fails later leaves the cluster its access":            errors.New("no connection"),
-		"a grant that a driver refuses later leaves the cluster its access": refusal.New("Other", "refused"),
+		"later leaves the cluster its access":                            errors.New("no connection"),
+		"later by a refusal of the driver leaves the cluster its access": refusal.New("Other", "refused"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept))
@@ -442,13 +447,16 @@ func TestHubFailures(t *testing.T) {
 			h.wantGranted("cluster1", "one", "")
 		})
 	}
+}
+
+func TestHubRevokeThatFails(t *testing.T) {
 	for name, leave := range map[string]func(*hubTest){
 		"denied": func(h *hubTest) { h.edit("cluster1", deny) },
 		"deleted": func(h *hubTest) {
 			regtest.Must(h.t, h.client.Delete(h.t.Context(), h.cluster("cluster1")))
 		},
 	} {
-		t.Run("a revoke that fails keeps record and finalizer, cluster "+name, func(t *testing.T) {
+		t.Run("keeps record and finalizer, cluster "+name, func(t *testing.T) {
 			h := newHubTest(t, managedCluster("cluster1", accept, annotated(driverAnnotation, "id-1")))
 			h.mustReconcile("cluster1")
 			leave(h)
@@ -465,7 +473,7 @@ func TestHubFailures(t *testing.T) {
 			h.wantRevoked("cluster1")
 		})
 	}
-	t.Run("a recorded driver that the hub does not run keeps the record", func(t *testing.T) {
+	t.Run("for want of the recorded driver keeps the record", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", accept, annotated(otherAnnotation, "id-2")))
 		h.mustReconcile("cluster1")
 		h.restart(func(o *hub.Options) { o.Drivers = o.Drivers[:1] })

@@ -75,7 +75,7 @@ func (k *hubKube) run(t *testing.T, config *rest.Config, workers int, drivers ..
 		Recorder: mgr.GetEventRecorder("registration-hub")})
 	regtest.Must(t, err)
 	regtest.Must(t, hub.SetupWithManager(mgr, workers))
-	return regtest.RunManager(t, mgr)
+	return kubetest.RunManager(t, mgr)
 }
 
 func setAccepted(t *testing.T, c client.Client, name string, accepted bool) error {

@@ -26,7 +26,7 @@ import (
 func (k *hubKube) installOCM(t *testing.T) {
 	t.Helper()
 	for _, crd := range []string{regtest.WorkCRD, strings.TrimPrefix(addon.CRD(), "---\n")} {
-		regtest.Apply(t, k.Admin, crd)
+		kubetest.Apply(t, k.Admin, crd)
 	}
 	kubetest.Eventually(t, "the API server serves ManifestWorks and add-ons", func() bool {
 		k.Admin = regtest.NewClient(t, k.Hub.Config()) // a client may remember that there are none
@@ -60,35 +60,49 @@ func (k *hubKube) leaveCluster(t *testing.T, name string) {
 	regtest.Must(t, k.Admin.Status().Update(t.Context(), cluster))
 }
 
+// movedHub is our hub program for clusters of another one.
+type movedHub struct {
+	*hubKube
+	hub *hub.Hub
+}
+
 func (k *hubKube) testMoved(t *testing.T) {
 	c := regtest.NewClient(t, k.Hub.User(t, "hub-moved", "", k.rules...))
 	h,
 		err := hub.New(hub.Options{Client: c, Drivers: []registration.HubDriver{newHubDriver("one", driverAnnotation)},
 		Default: "one"})
 	regtest.Must(t, err)
-	reconcileOnce := func(t *testing.T, name string) reconcile.Result {
-		t.Helper()
-		result, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
-		regtest.Must(t, err)
-		return result
-	}
-	bindings := func(t *testing.T, name string) (all []client.Object) {
-		t.Helper()
-		for _, b := range bindingsFor(name) {
-			err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(b), b)
-			if err == nil {
-				all = append(all, b)
-			} else if !apierrors.IsNotFound(err) {
-				t.Fatal(err)
-			}
+	m := &movedHub{k, h}
+	m.testRecord()
+	m.testDenial()
+	m.testDeletion()
+}
+
+func (k *movedHub) reconcileOnce(t *testing.T, name string) reconcile.Result {
+	t.Helper()
+	result, err := k.hub.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	regtest.Must(t, err)
+	return result
+}
+
+func (k *movedHub) bindings(t *testing.T, name string) (all []client.Object) {
+	t.Helper()
+	for _, b := range bindingsFor(name) {
+		err := k.Admin.Get(t.Context(), client.ObjectKeyFromObject(b), b)
+		regtest.Must(t, client.IgnoreNotFound(err))
+		if err == nil {
+			all = append(all, b)
 		}
-		return all
 	}
+	return all
+}
+
+func (k *movedHub) testRecord() {
 	k.Step("a cluster keeps its bindings, and gets a record", func(t *testing.T) {
 		k.leaveCluster(t, "moved1")
-		before := bindings(t, "moved1")
-		reconcileOnce(t, "moved1")
-		now := bindings(t, "moved1")
+		before := k.bindings(t, "moved1")
+		k.reconcileOnce(t, "moved1")
+		now := k.bindings(t, "moved1")
 		if !slices.EqualFunc(before, now, func(a, b client.Object) bool { return a.GetUID() == b.GetUID() }) {
 			t.Errorf("the bindings were replaced: %v", now)
 		}
@@ -99,23 +113,26 @@ func (k *hubKube) testMoved(t *testing.T) {
 		}
 		k.AwaitReason("moved1", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	})
+}
+
+func (k *movedHub) testDenial() {
 	k.Step("denial removes a binding that has the finalizer", func(t *testing.T) {
 		k.SetAccepted("moved1", false)
-		reconcileOnce(t, "moved1")
-		if left := bindings(t, "moved1"); len(left) > 0 {
+		k.reconcileOnce(t, "moved1")
+		if left := k.bindings(t, "moved1"); len(left) > 0 {
 			t.Errorf("after the denial there is %v", left)
 		}
 	})
 	k.Step("denial empties a binding that has another finalizer too", func(t *testing.T) {
 		k.leaveCluster(t, "moved2")
-		reconcileOnce(t, "moved2")
+		k.reconcileOnce(t, "moved2")
 		add := client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":["`+regtest.WorkCleanup+`","example.com/other"]}}`))
 		work := bindingsFor("moved2")[2]
 		regtest.Must(t, k.Admin.Patch(t.Context(), work, add))
 		k.SetAccepted("moved2", false)
-		reconcileOnce(t, "moved2")
-		left := bindings(t, "moved2")
+		k.reconcileOnce(t, "moved2")
+		left := k.bindings(t, "moved2")
 		if len(left) != 1 || !slices.Equal(left[0].GetFinalizers(), []string{"example.com/other"}) {
 			t.Fatalf("after the denial there is %v", left)
 		}
@@ -125,7 +142,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 	})
 	k.Step("denial leaves a binding of another role that has a finalizer", func(t *testing.T) {
 		k.leaveCluster(t, "moved3")
-		reconcileOnce(t, "moved3")
+		k.reconcileOnce(t, "moved3")
 		foreign := bindingsFor("moved3")[1]
 		regtest.Must(t, k.Admin.Delete(t.Context(), foreign))
 		foreign = bindingsFor("moved3")[1]
@@ -137,27 +154,30 @@ func (k *hubKube) testMoved(t *testing.T) {
 		*role = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
 		regtest.Must(t, k.Admin.Create(t.Context(), foreign))
 		k.SetAccepted("moved3", false)
-		reconcileOnce(t, "moved3")
-		if left := bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
+		k.reconcileOnce(t, "moved3")
+		if left := k.bindings(t, "moved3"); len(left) != 1 || left[0].GetDeletionTimestamp().IsZero() {
 			t.Errorf("after the denial there is %v", left)
 		}
 		k.AwaitReason("moved3", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	})
 	k.Step("acceptance names the finalizers that keep a binding", func(t *testing.T) {
 		k.SetAccepted("moved2", true)
-		reconcileOnce(t, "moved2")
+		k.reconcileOnce(t, "moved2")
 		c := meta.FindStatusCondition(k.Cluster("moved2").Status.Conditions, ocm.ConditionHubAccepted)
 		if c == nil || c.Reason != "RBACTaken" || !strings.Contains(c.Message, "example.com/other") {
 			t.Errorf("the condition is %+v", c)
 		}
 	})
+}
+
+func (k *movedHub) testDeletion() {
 	k.Step("a deleted cluster waits until nothing is left of it", func(t *testing.T) {
 		regtest.Must(t, k.Admin.Delete(t.Context(), managedCluster("moved1")))
 		for _, left := range []struct {
 			object client.Object
 			kind   string
 		}{{newAddOn("v1beta1", "moved1"), "ManagedClusterAddOn"}, {newWork("moved1"), "ManifestWork"}} {
-			if reconcileOnce(t, "moved1").RequeueAfter == 0 {
+			if k.reconcileOnce(t, "moved1").RequeueAfter == 0 {
 				t.Error("the hub does not look again")
 			}
 			deleting := meta.FindStatusCondition(k.Cluster("moved1").Status.Conditions, "Deleting")
@@ -167,7 +187,7 @@ func (k *hubKube) testMoved(t *testing.T) {
 			}
 			regtest.Must(t, k.Admin.Delete(t.Context(), left.object))
 		}
-		reconcileOnce(t, "moved1")
+		k.reconcileOnce(t, "moved1")
 		if err := k.Admin.Get(t.Context(), client.ObjectKey{Name: "moved1"},
 			&ocm.ManagedCluster{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the cluster is still there: %v", err)

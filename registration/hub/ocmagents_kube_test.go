@@ -166,7 +166,7 @@ func TestAgentsOfOCM(t *testing.T) {
 		withoutOption(t)
 	})
 	k.Step("each verb of the manifest is needed", k.testOptionVerbs)
-	regtest.Apply(t, k.Admin, manifests.OCMAgentsRBAC())
+	kubetest.Apply(t, k.Admin, manifests.OCMAgentsRBAC())
 	t.Cleanup(func() { kubetest.Delete(t, k.Admin, manifests.OCMAgentsRBAC()) })
 	k.Step("a bootstrap user with the option", func(t *testing.T) {
 		for _, c := range []client.Client{bootstrap, account} {

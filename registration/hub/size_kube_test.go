@@ -63,12 +63,12 @@ func startReleasedOn(t *testing.T, cluster *kubetest.Cluster) *hubKube {
 	for _, name := range []string{"managedclusters", "managedclusteraddons"} {
 		crd, err := os.ReadFile("testdata/ocm/" + name + ".yaml")
 		regtest.Must(t, err)
-		regtest.Apply(t, admin, string(crd))
+		kubetest.Apply(t, admin, string(crd))
 	}
 	// two manifests need it
-	regtest.Apply(t, admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n")
-	regtest.Apply(t, admin, manifests.TokenRBAC())
-	regtest.Apply(t, admin, manifests.BootstrapRBAC())
+	kubetest.Apply(t, admin, "apiVersion: v1\nkind: Namespace\nmetadata: {name: open-cluster-management-hub}\n")
+	kubetest.Apply(t, admin, manifests.TokenRBAC())
+	kubetest.Apply(t, admin, manifests.BootstrapRBAC())
 	k := &hubKube{Environment: regtest.NewHub(t, cluster)} // HubRBAC's last policy is the one to wait for
 	k.awaitPolicy(t)
 	kubetest.Eventually(t, "the API server serves add-ons", func() bool {

@@ -30,7 +30,7 @@ const megabyte = 1 << 20
 // fields it writes.
 func TestSizesGoByWhoWrites(t *testing.T) {
 	k := startReleased(t)
-	regtest.Apply(t, k.Admin,
+	kubetest.Apply(t, k.Admin,
 		strings.Replace(regtest.WorkCRD, "storage: true,", "storage: true, subresources: {status: {}},", 1))
 	kubetest.Eventually(t, "the API server serves ManifestWorks", func() bool {
 		k.Admin = regtest.NewClient(t, k.Hub.Config())

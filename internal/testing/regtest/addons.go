@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/csr"
@@ -39,7 +40,7 @@ func (w *Environment) ServeAddOns(crd string) {
 	w.T.Helper()
 	w.Apply(w.Admin, crd)
 	w.Apply(w.Admin, manifests.TokenRBAC())
-	Eventually(w.T, "the hub serves add-ons", func() bool {
+	kubetest.Eventually(w.T, "the hub serves add-ons", func() bool {
 		w.Admin = NewClient(w.T, w.Hub.Config()) // a client may remember that there are none
 		api, err := addon.Discover(w.Admin.RESTMapper())
 		return err == nil && w.Admin.List(w.T.Context(), api.NewList()) == nil
@@ -51,7 +52,7 @@ func (w *Environment) ServeAddOns(crd string) {
 	}
 	own := NewClient(w.T, WithToken(w.Hub.Config(), w.Token(w.Admin, HubNamespace, HubAccount)))
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: HubNamespace, Name: HubAccount}}
-	Eventually(w.T, "the policies are in effect", func() bool {
+	kubetest.Eventually(w.T, "the policies are in effect", func() bool {
 		return apierrors.IsForbidden(own.SubResource("token").Create(w.T.Context(), account,
 			&authenticationv1.TokenRequest{}))
 	})
@@ -193,7 +194,7 @@ func (m *Member) UntilAddOn(name, what string, done func() bool) {
 				Keys(m.AddOnSecret(name+"-hub-kubeconfig")))
 		}
 	}()
-	Eventually(m.T, what, done)
+	kubetest.Eventually(m.T, what, done)
 }
 
 // Registered waits until the add-on has a credential of a driver.

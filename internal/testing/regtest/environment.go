@@ -77,7 +77,7 @@ func NewHub(t *testing.T, hub *kubetest.Cluster) *Environment {
 	t.Helper()
 	w := &Environment{T: t, whole: t, Hub: hub, Admin: NewClient(t, hub.Config())}
 	w.Apply(w.Admin, ocm.CRD())
-	Eventually(t, "the hub serves ManagedClusters", func() bool {
+	kubetest.Eventually(t, "the hub serves ManagedClusters", func() bool {
 		w.Admin = NewClient(t, w.Hub.Config()) // a client may remember that there are none
 		return w.Admin.List(t.Context(), &ocm.ManagedClusterList{}) == nil
 	})
@@ -159,13 +159,7 @@ func (w *Environment) Step(name string, run func(t *testing.T)) {
 // Apply creates what does not exist.
 func (w *Environment) Apply(c client.Client, manifest string) {
 	w.T.Helper()
-	Apply(w.T, c, manifest)
-}
-
-// Apply creates what does not exist.
-func Apply(t testing.TB, c client.Client, manifest string) {
-	t.Helper()
-	kubetest.Apply(t, c, manifest)
+	kubetest.Apply(w.T, c, manifest)
 }
 
 // Token returns a token of a ServiceAccount. Without audiences it is one for
@@ -210,7 +204,7 @@ func (w *Environment) RunControllers(setup ...func(ctrl.Manager) error) (stop fu
 	for _, f := range setup {
 		Must(w.T, f(mgr))
 	}
-	return RunManager(w.whole, mgr)
+	return kubetest.RunManager(w.whole, mgr)
 }
 
 // NewManager returns a manager without metrics. It stops in time: the priority

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -96,7 +97,7 @@ func (m *Member) Run(prepare ...func(ctrl.Manager)) (stop func()) {
 		f(mgr)
 	}
 	Must(m.T, m.Agent.SetupWithManager(mgr))
-	return RunManager(m.whole, mgr)
+	return kubetest.RunManager(m.whole, mgr)
 }
 
 // Reconcile is one look of the agent.
@@ -114,7 +115,7 @@ func (m *Member) Until(what string, done func() bool) {
 				m.Cluster(m.Name).Status.Conditions)
 		}
 	}()
-	Eventually(m.T, what, func() bool { m.Reconcile(); return done() })
+	kubetest.Eventually(m.T, what, func() bool { m.Reconcile(); return done() })
 }
 
 // Joined reports whether the agent has reached the hub with its own credential.
