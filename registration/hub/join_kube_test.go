@@ -3,7 +3,9 @@ package hub_test
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -156,7 +158,20 @@ func TestJoin(t *testing.T) {
 			t.Error("the agent has created the cluster again")
 		}
 	})
-	w.Step("the rights of the manifest suffice", func(t *testing.T) {
+	w.Step("the agent uses all its rights to Secrets", func(t *testing.T) {
+		used := map[string]bool{}
+		for _, r := range w.Managed.Audit(t, "system:serviceaccount:"+j.Namespace+":registration-agent") {
+			if r.Resource == "secrets" && r.Code < 300 {
+				used[r.Verb] = true
+			}
+		}
+		delete(used, "list") // only with API servers that do not stream lists
+		got, want := slices.Sorted(maps.Keys(used)), []string{"create", "get", "update", "watch"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the agent used the verbs %q, its Role has %q and list", got, want)
+		}
+	})
+	w.Step("the rights of the manifest suffice for the hub", func(t *testing.T) {
 		for _, r := range w.Hub.Audit(t, regtest.HubUser) {
 			if r.Code == http.StatusForbidden {
 				t.Errorf("the hub was forbidden %s %s/%s %s/%s", r.Verb, r.Resource, r.Subresource, r.Namespace, r.Name)
