@@ -272,14 +272,16 @@ func (k *hubKube) remove(t *testing.T, name string) {
 // The hub still removes a cluster that its agent has filled.
 func (k *hubKube) testFillCluster(t *testing.T) {
 	agent := k.accepted(t, "filled")
+	var full func(t *testing.T) // the conditions; they leave no room for the other fields
 	for _, f := range clusterFields() {
 		k.Step(f.name, func(t *testing.T) {
 			o := k.read(t, "filled")
 			if n := fill(t, agent, o, f); f.name == "conditions" {
-				regtest.Must(t, f.patch(t, agent, o, n))
+				full = func(t *testing.T) { regtest.Must(t, f.patch(t, agent, o, n)) }
 			}
 		})
 	}
+	k.Step("conditions to the limit", full)
 	k.remove(t, "filled")
 }
 
