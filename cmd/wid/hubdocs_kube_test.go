@@ -221,7 +221,9 @@ func (w *hubEnvironment) joinThroughRelay() {
 	d.next("wid join", token, "RELAY="+relay.Host)
 	stopAgent := w.runAgent("managed-0")
 	d.next("wid hub accept")
-	kubetest.Eventually(w.t, "the cluster is available", func() bool { return statusOf(t, w.onHub)[0].Available == "True" })
+	kubetest.Eventually(w.t, "the cluster is available", func() bool {
+		return statusOf(t, w.onHub)[0].Available == "True"
+	})
 	own := &corev1.Secret{}
 	regtest.Must(t,
 		w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret}, own))
@@ -232,7 +234,8 @@ func (w *hubEnvironment) joinThroughRelay() {
 	stopAgent()
 	stopHub()
 	stopHub = w.runHub(hub.Options{})
-	kubetest.Eventually(w.t, "the hub takes the relay's rights", func() bool { return len(w.rolesOfRelay()) == 2 }) // the manifests'
+	// the manifests'
+	kubetest.Eventually(w.t, "the hub takes the relay's rights", func() bool { return len(w.rolesOfRelay()) == 2 })
 	d.next("wid hub init")
 	for range 3 {
 		d.next("kubectl --context hub")

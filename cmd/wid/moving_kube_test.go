@@ -292,7 +292,9 @@ func (m *move) goBack(before []string, bootstrap []rbacv1.PolicyRule, kubeconfig
 	})
 	// The operator creates its binding again.
 	if missing := minus(before, after); len(left) > 0 ||
-		!slices.Equal(missing, []string{"hub rbac.authorization.k8s.io clusterrolebindings /open-cluster-management:cluster-manager-registration:controller"}) {
+		!slices.Equal(missing,
+			[]string{
+				"hub rbac.authorization.k8s.io clusterrolebindings /open-cluster-management:cluster-manager-registration:controller"}) {
 		m.t.Errorf("left are %q, missing are %q", left, missing)
 	}
 }

@@ -63,7 +63,8 @@ func TestDoctorOfRegistration(t *testing.T) {
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "program", Image: "x"}}}}}}
-	c := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
+	c := &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: ocm.ManagedClusterSpec{HubAcceptsClient: true}}
 	create(d, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace,
 		Name: ocm.HubKubeconfigSecret}, StringData: map[string]string{"kubeconfig": kubeconfig, "cluster-name": name}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: ocm.LeaseName},

@@ -204,7 +204,8 @@ func TestBootstrapUsers(t *testing.T) {
 	// BootstrapRBAC. The next test installs it again.
 	regtest.Must(t, k.Admin.Delete(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "acceptance.open-cluster-management.io"}}))
-	regtest.Must(t, k.as(k.Bootstrap).Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}))
+	regtest.Must(t,
+		k.as(k.Bootstrap).Create(t.Context(), &ocm.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: k.Name}}))
 	k.tryBootstrapRights(false)
 	k.accept()
 	k.tryBootstrapRights(true)

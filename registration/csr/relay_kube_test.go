@@ -207,8 +207,9 @@ func (k *kube) testStolen(t *testing.T, own *rest.Config) {
 			Groups: []string{"system:bootstrappers"}}, node},
 		"the agent with an administrator's group": {rest.ImpersonationConfig{UserName: agent.UserName,
 			Groups: []string{admins}}, cluster("stolen")},
-		"an agent that no hub has accepted": {rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "agent1"),
-			Groups: []string{registration.ClusterGroup("stolenpending")}}, cluster("stolenpending")},
+		"an agent that no hub has accepted": {
+			rest.ImpersonationConfig{UserName: registration.AgentUser("stolenpending", "agent1"),
+				Groups: []string{registration.ClusterGroup("stolenpending")}}, cluster("stolenpending")},
 	}
 	for name, attack := range attacks {
 		k.Step(name, func(t *testing.T) {

@@ -189,7 +189,8 @@ func TestDocumentedPriorityLevel(t *testing.T) {
 	schema := &flowcontrolv1.FlowSchema{}
 	regtest.Must(t, k.Admin.Get(t.Context(), client.ObjectKey{Name: "open-cluster-management-agents"}, schema))
 	csr := authorizationv1.ResourceAttributes{Verb: "create", Group: csrGroup, Resource: "certificatesigningrequests"}
-	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
+	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap",
+		Groups:             []string{registration.BootstrapGroup},
 		ResourceAttributes: &csr})
 	level := func(user string, groups []string, do func(client.Client)) (uid string) {
 		config := k.Hub.Config()

@@ -248,7 +248,8 @@ func (k *hubKube) accepted(t *testing.T, name string) client.Client {
 
 func (k *hubKube) awaitAgent(t *testing.T, cluster string, attributes authorizationv1.ResourceAttributes) {
 	t.Helper()
-	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent", Groups: []string{registration.ClusterGroup(cluster)},
+	k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "agent",
+		Groups:             []string{registration.ClusterGroup(cluster)},
 		ResourceAttributes: &attributes})
 }
 
@@ -408,7 +409,8 @@ func (k *hubKube) bootstrap(t *testing.T) client.Client {
 	t.Helper()
 	for group, resource := range map[string]string{ocm.GroupVersion.Group: "managedclusters",
 		certificatesv1.GroupName: "certificatesigningrequests"} {
-		k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap", Groups: []string{registration.BootstrapGroup},
+		k.Hub.Await(t, authorizationv1.SubjectAccessReviewSpec{User: "bootstrap",
+			Groups:             []string{registration.BootstrapGroup},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: group, Resource: resource}})
 	}
 	return k.As("bootstrap", registration.BootstrapGroup)

@@ -162,7 +162,8 @@ func TestInvitation(t *testing.T) {
 func TestHubInitRemembersTheAddress(t *testing.T) {
 	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{ocm.ServerAnnotation: "https://first.example"}}}
-	for flag, want := range map[string]string{"": "https://first.example", "https://moved.example": "https://moved.example"} {
+	for flag, want := range map[string]string{"": "https://first.example",
+		"https://moved.example": "https://moved.example"} {
 		h := &hubInit{inviting: inviting{server: flag, ttl: time.Hour}}
 		h.Image, h.options.AuthTypes = "x", []string{"csr"}
 		if printed, err := h.manifests(NewHubInit(), running); err != nil || !strings.Contains(printed, want) {
