@@ -1,8 +1,7 @@
-package main
+package issuercmd
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/storetest"
 )
 
@@ -24,27 +22,21 @@ import (
 // APIs.
 type administrator struct {
 	*environment
-	t *testing.T
 
 	mu    sync.Mutex
-	posts []post
+	posts []request
 }
 
-type post struct {
+type request struct {
 	address, token string
 	body           map[string]any
 }
 
 func newAdministrator(t *testing.T) *administrator {
-	a := &administrator{environment: newEnvironment(t), t: t}
+	a := &administrator{environment: newEnvironment(t)}
 	for _, program := range []string{"kubectl", "vault", "kcadm.sh", "databricks"} {
-		file := filepath.Join(a.home, "bin", program)
-		a.write(t, file, "#!/bin/bash\nprintf '%s\\n' "+program+" \"$@\" '' >> \"$HOME/calls\"\n"+
-			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; "+
-			"create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
-		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		a.program(program, "#!/bin/bash\nprintf '%s\\n' "+program+" \"$@\" '' >> \"$HOME/calls\"\n"+
+			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
 	}
 	for _, host := range []string{"api.tailscale.com", "api.anthropic.com", "api.openai.com"} {
 		a.cloud.Handle(host, a)
@@ -55,7 +47,7 @@ func newAdministrator(t *testing.T) *administrator {
 // ServeHTTP is the administrators' API of a service, which names what it
 // creates by the last part of the path.
 func (a *administrator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p := post{address: r.Host + r.URL.Path, token: r.Header.Get("Authorization")}
+	p := request{address: r.Host + r.URL.Path, token: r.Header.Get("Authorization")}
 	content, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(content, &p.body) != nil || r.Method != http.MethodPost ||
 		r.Header.Get("Content-Type") != "application/json" {
@@ -69,13 +61,13 @@ func (a *administrator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"id": id, "audience": "api.tailscale.com/" + id})
 }
 
-// run runs the printed script, and returns what it called and the annotation
+// apply runs the printed script, and returns what it called and the annotation
 // that it set.
-func (a *administrator) run(env []string, args ...string) (calls [][]string, annotation string) {
+func (a *administrator) apply(env []string, args ...string) (calls [][]string, annotation string) {
 	a.t.Helper()
-	script := a.mustWid(a.t, "", append([]string{"issuer", "trust"}, args...)...)
-	if r := a.exec(a.t, "", env, "bash", "-euc", script); r.code != 0 {
-		a.t.Fatalf("%s\nends with %d:\n%s%s", script, r.code, r.stdout, r.stderr)
+	script := a.must(append([]string{"trust"}, args...)...)
+	if out, err := a.bash(env, "-euc", script); err != nil {
+		a.t.Fatalf("%s\nends with %v:\n%s", script, err, out)
 	}
 	content, _ := os.ReadFile(filepath.Join(a.home, "calls")) // missing: nothing was called
 	for call := range strings.SplitSeq(string(content), "\n\n") {
@@ -117,7 +109,7 @@ func (a *administrator) check(what string, got, want any) {
 }
 
 // letsIn gives the service the rule that it was told, and tries the
-// ServiceAccount and another one.
+// ServiceAccount.
 func (a *administrator) letsIn(which cloudtest.FederationService, rule cloudtest.FederationRule, flags ...string) {
 	a.t.Helper()
 	a.check("what is trusted", []string{rule.Issuer, rule.Subject}, []string{a.issuer.URL(), subjectOfApp})
@@ -127,19 +119,16 @@ func (a *administrator) letsIn(which cloudtest.FederationService, rule cloudtest
 	if which == cloudtest.FederationAnthropic { // which has one host for both
 		fake.SetAPI(a)
 	}
-	flags = append(flags, "--service="+string(which), a.tokenFile(a.t, rule.Audience))
-	values, _ := a.revealed(a.t, flags...)
-	if id, ok := fake.Identity(values["WID_TOKEN"]); !ok || id.Subject != subjectOfApp {
-		a.t.Errorf("got %+v", id)
+	token := a.token(append(flags, "--service="+string(which)), rule.Audience)
+	if id, ok := fake.Identity(token); !ok || id.Subject != subjectOfApp {
+		a.t.Errorf("got %+v, want the subject %s", id, subjectOfApp)
 	}
 }
 
-type object = map[string]any
-
-func TestIssuerTrustKeycloak(t *testing.T) {
+func TestTrustKeycloak(t *testing.T) {
 	a := newAdministrator(t)
-	a.write(t, filepath.Join(a.home, "realm"), `{"config":{"issuer":"`+a.issuer.URL()+`"}}`)
-	calls, _ := a.run(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
+	a.write("realm", `{"config":{"issuer":"`+a.issuer.URL()+`"}}`)
+	calls, _ := a.apply(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
 		"--realm=one")
 	a.check("calls", calls,
 		[][]string{{"kcadm.sh", "create", "identity-provider/instances", "-r", "one", "-f", "identity-provider.json"},
@@ -154,10 +143,10 @@ func TestIssuerTrustKeycloak(t *testing.T) {
 			"attributes": object{"jwt.credential.issuer": "cluster-1", "jwt.credential.sub": subjectOfApp}})
 }
 
-func TestIssuerTrustVault(t *testing.T) {
+func TestTrustVault(t *testing.T) {
 	a := newAdministrator(t)
-	a.write(t, filepath.Join(a.home, "mount"), a.issuer.URL())
-	calls, annotation := a.run(nil, "vault", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
+	a.write("mount", a.issuer.URL())
+	calls, annotation := a.apply(nil, "vault", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
 		"--cluster=cluster-1", "--role=app", "--policies=read,write", "--audience=vault.example.com")
 	a.check("calls", calls, [][]string{{"vault", "auth", "enable", "-path=cluster-1", "jwt"},
 		{"vault", "write", "auth/cluster-1/config", "oidc_discovery_url=" + a.issuer.URL(), "bound_issuer=" + a.issuer.URL()},
@@ -172,9 +161,9 @@ func TestIssuerTrustVault(t *testing.T) {
 		"--annotation="+annotation)
 }
 
-func TestIssuerTrustDatabricks(t *testing.T) {
+func TestTrustDatabricks(t *testing.T) {
 	a := newAdministrator(t)
-	calls, annotation := a.run(nil, "databricks", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
+	calls, annotation := a.apply(nil, "databricks", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
 		"--service-principal=123", "--client-id="+azureClient, "--audience=databricks.example.com")
 	a.check("calls", calls,
 		[][]string{{"databricks", "account", "service-principal-federation-policy", "create", "123", "--json",
@@ -189,9 +178,9 @@ func TestIssuerTrustDatabricks(t *testing.T) {
 		"--annotation="+annotation)
 }
 
-func TestIssuerTrustTailscale(t *testing.T) {
+func TestTrustTailscale(t *testing.T) {
 	a := newAdministrator(t)
-	_, annotation := a.run([]string{"TAILSCALE_API_KEY=tskey-1"}, "tailscale", "--issuer="+a.issuer.URL(),
+	_, annotation := a.apply([]string{"TAILSCALE_API_KEY=tskey-1"}, "tailscale", "--issuer="+a.issuer.URL(),
 		"--service-account=tenant-a/app", "--scopes=auth_keys,devices:core", "--tags=tag:app")
 	a.check("requests", fmt.Sprint(a.posts[0].address, " ", a.posts[0].token),
 		"api.tailscale.com/api/v2/tailnet/-/keys Bearer tskey-1")
@@ -202,11 +191,11 @@ func TestIssuerTrustTailscale(t *testing.T) {
 			Parameters: map[string]string{"client_id": "keys-1"}}, "--annotation="+annotation)
 }
 
-func TestIssuerTrustAnthropic(t *testing.T) {
+func TestTrustAnthropic(t *testing.T) {
 	a := newAdministrator(t)
 	args := []string{"anthropic", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
 		"--target=svac_1", "--workspace=wrkspc_1", "--audience=anthropic.example.com"}
-	_, annotation := a.run([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, args...)
+	_, annotation := a.apply([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, args...)
 	a.check("requests", []string{a.posts[0].address, a.posts[1].address, a.posts[1].token},
 		[]string{"api.anthropic.com/v1/organizations/federation_issuers",
 			"api.anthropic.com/v1/organizations/federation_rules", "Bearer admin"})
@@ -222,15 +211,15 @@ func TestIssuerTrustAnthropic(t *testing.T) {
 		cloudtest.FederationRule{Issuer: a.issuer.URL(), Subject: subjectOfApp, Audience: "anthropic.example.com",
 			Parameters: map[string]string{"organization_id": "o", "federation_rule_id": "federation_rules-1"}},
 		"--service-parameter=organization_id=o", "--audience=anthropic.example.com", "--annotation="+annotation)
-	a.run([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, append(args, a.uploads()...)...)
+	a.apply([]string{"ANTHROPIC_AUTH_TOKEN=admin"}, append(args, a.uploads()...)...)
 	a.check("keys", a.posts[2].body["jwks"], object{"type": "inline", "keys": a.keys()["keys"]})
 }
 
-func TestIssuerTrustOpenAI(t *testing.T) {
+func TestTrustOpenAI(t *testing.T) {
 	a := newAdministrator(t)
 	args := []string{"openai", "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
 		"--target=sa-1", "--project=proj_1"}
-	_, annotation := a.run([]string{"OPENAI_ADMIN_KEY=admin"}, args...)
+	_, annotation := a.apply([]string{"OPENAI_ADMIN_KEY=admin"}, args...)
 	const api = "api.openai.com/v1/organization/workload_identity_providers"
 	a.check("requests", []string{a.posts[0].address, a.posts[1].address},
 		[]string{api, api + "/workload_identity_providers-1/federation_rules"})
@@ -245,7 +234,7 @@ func TestIssuerTrustOpenAI(t *testing.T) {
 			Parameters: map[string]string{"identity_provider_id": "workload_identity_providers-1",
 				"service_account_id": "sa-1"}},
 		"--service-parameter=identity_provider_id=workload_identity_providers-1", "--annotation="+annotation)
-	a.run([]string{"OPENAI_ADMIN_KEY=admin"}, append(args, a.uploads()...)...)
+	a.apply([]string{"OPENAI_ADMIN_KEY=admin"}, append(args, a.uploads()...)...)
 	a.check("keys", a.posts[2].body["verification"], object{"type": "uploaded_jwks", "jwks": a.keys()})
 }
 
@@ -253,10 +242,7 @@ func TestIssuerTrustOpenAI(t *testing.T) {
 func (a *administrator) uploads() []string {
 	server := httptest.NewTLSServer(a.issuer)
 	a.t.Cleanup(server.Close)
-	file := filepath.Join(a.home, "kubeconfig")
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	a.write(a.t, file, kubeconfigOf(a.t, server.URL, ca, nil, nil, "x"))
-	return []string{"--upload-keys", "--kubeconfig=" + file}
+	return []string{"--upload-keys", "--kubeconfig=" + a.kubeconfig(server.URL, server.Certificate().Raw)}
 }
 
 // keys are those that the issuer shows.
@@ -271,87 +257,43 @@ func (a *administrator) keys() (keys object) {
 
 // What a person pastes goes on after an error, so a mount or a realm of another
 // issuer gets no role and no client, and keeps its issuer.
-func TestIssuerTrustStopsAtAnotherIssuer(t *testing.T) {
+func TestTrustStopsAtAnotherIssuer(t *testing.T) {
 	for service, flags := range map[string][]string{"vault": {"--role=app", "--policies=p", "--audience=x"},
 		"keycloak": {"--realm=one"}} {
 		t.Run(service, func(t *testing.T) {
 			a := newAdministrator(t)
-			a.write(t, filepath.Join(a.home, "exists"), "")
-			a.write(t, filepath.Join(a.home, "mount"), "https://other.example")
-			a.write(t, filepath.Join(a.home, "realm"), `{"config":{"issuer":"https://other.example"}}`)
-			script := a.mustWid(t, "",
-				append([]string{"issuer", "trust", service, "--issuer=" + a.issuer.URL(), "--service-account=tenant-a/app",
-					"--cluster=cluster-1"}, flags...)...)
+			a.write("exists", "")
+			a.write("mount", "https://other.example")
+			a.write("realm", `{"config":{"issuer":"https://other.example"}}`)
+			script := a.must(append([]string{"trust", service, "--issuer=" + a.issuer.URL(),
+				"--service-account=tenant-a/app", "--cluster=cluster-1"}, flags...)...)
 			for _, shell := range []string{"-uc", "-euc"} {
-				if r := a.exec(t, "", nil, "bash", shell, script); r.code == 0 {
-					t.Errorf("%+v", r)
+				if out, err := a.bash(nil, shell, script); err == nil {
+					t.Errorf("bash %s: got %s, want a failure", shell, out)
 				}
 			}
 			calls, err := os.ReadFile(filepath.Join(a.home, "calls"))
 			if err != nil || strings.Contains(string(calls), "write\n") ||
 				strings.Contains(string(calls), "create\nclients\n") || strings.Contains(string(calls), "kubectl") {
-				t.Errorf("%v, called\n%s", err, calls)
+				t.Errorf("got %v, want no role, client and annotation; called\n%s", err, calls)
 			}
 		})
 	}
 }
 
-// Nothing that a service or a program takes for a pattern, a list or a file is
-// printed, and no token is sent where a step has failed.
-func TestIssuerTrustServicesMistakes(t *testing.T) {
-	a := newAdministrator(t)
-	vault := func(flags ...string) []string {
-		return append([]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c", "--role=r",
-			"--policies=p", "--audience=x"}, flags...)
-	}
-	for name, tt := range map[string]struct {
-		args []string
-		says string
-	}{
-		"any ServiceAccount": {vault("--service-account=tenant-a/*"), "--service-account"},
-		"any namespace":      {vault("--service-account=*/app"), "--service-account"},
-		"two audiences":      {vault("--audience=x,y"), "--audience"},
-		"file":               {vault("--audience=@/etc/passwd"), "--audience"},
-		"file of policies":   {vault("--policies=p,@/etc/passwd"), "--policies"},
-		"command":            {vault("--role=$(id)"), "--role"},
-		"role of a path":     {vault("--role=a/../../../sys/policy"), "--role"},
-		"role in capitals":   {vault("--role=App"), "--role"}, // which Vault takes for app
-		"cluster of a path":  {vault("--cluster=../sys"), "--cluster"},
-		"no role": {[]string{"vault", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
-			"--policies=p", "--audience=x"}, "--role"},
-		"no realm": {[]string{"keycloak", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c"},
-			"--realm"},
-		"any tag": {[]string{"tailscale", "--issuer=https://i.example", "--service-account=a/b",
-			"--scopes=auth_keys", "--tags=*"}, "--tags"},
-		"no target": {[]string{"openai", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
-			"--project=p"}, "--target"},
-		"no workspace": {[]string{"anthropic", "--issuer=https://i.example", "--service-account=a/b", "--cluster=c",
-			"--target=t", "--audience=x"}, "--workspace"},
-		"no principal": {[]string{"databricks", "--issuer=https://i.example", "--service-account=a/b", "--audience=x",
-			"--client-id=c"}, "--service-principal"},
-	} {
+// No token is sent where a step has failed.
+func TestTrustStopsWithoutAToken(t *testing.T) {
+	for name, env := range map[string][]string{"no token": nil, "one that is refused": {"TAILSCALE_API_KEY=x"}} {
 		t.Run(name, func(t *testing.T) {
-			if r := a.wid(t, "", append([]string{"issuer", "trust"}, tt.args...)...); r.code != cli.ExitUsage ||
-				r.stdout != "" || !strings.Contains(r.stderr, tt.says) {
-				t.Errorf("%+v", r)
+			a := newAdministrator(t)
+			a.cloud.AddFault(cloudtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden,
+				Message: `{"message":"no"}`})
+			script := a.must("trust", "tailscale", "--issuer=https://i.example/c'1", "--service-account=a/b", "--scopes=s",
+				"--tags=tag:t")
+			out, err := a.bash(env, "-ec", script)
+			if _, called := os.Stat(filepath.Join(a.home, "calls")); err == nil || called == nil {
+				t.Errorf("got %v, want a failure before kubectl is called:\n%s", err, out)
 			}
 		})
-	}
-	for name, env := range map[string][]string{"without a token": nil,
-		"with one that is refused": {"TAILSCALE_API_KEY=x"}} {
-		t.Run(name, func(t *testing.T) {
-			defer a.cloud.AddFault(cloudtest.Fault{Service: "api.tailscale.com", Status: http.StatusForbidden,
-				Message: `{"message":"no"}`})()
-			script := a.mustWid(t, "", "issuer", "trust", "tailscale", "--issuer=https://i.example/c'1", "--service-account=a/b",
-				"--scopes=s", "--tags=tag:t")
-			r := a.exec(t, "", env, "bash", "-ec", script)
-			if _, err := os.Stat(filepath.Join(a.home, "calls")); r.code == 0 || err == nil {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
-	script := a.mustWid(t, "", append([]string{"issuer", "trust"}, vault("--issuer=https://i.example/c'1")...)...)
-	if !strings.Contains(script, `oidc_discovery_url='https://i.example/c'\''1' `) {
-		t.Errorf("not quoted:\n%s", script)
 	}
 }

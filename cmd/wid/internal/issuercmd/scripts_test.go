@@ -1,4 +1,4 @@
-package main
+package issuercmd
 
 import (
 	"os"
@@ -82,22 +82,19 @@ func TestTrustScriptsRunAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t)
 			for _, program := range []string{"aws", "gcloud", "kubectl"} {
-				w.write(t, filepath.Join(w.home, "bin", program), cloudPrograms)
-				if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program
-					t.Fatal(err)
-				}
+				w.program(program, cloudPrograms)
 			}
 			for i, args := range tc.scripts {
-				script := w.mustWid(t, "", append([]string{"issuer", "trust"}, args...)...)
-				r := w.exec(t, "", nil, "bash", "-euc", script)
-				if stops := tc.stops && i == len(tc.scripts)-1; (r.code != 0) != stops ||
-					stops != strings.Contains(r.stderr, "EntityAlreadyExists") {
-					t.Errorf("script %d ends with %d: %s\n%s", i, r.code, r.stderr, script)
+				script := w.must(append([]string{"trust"}, args...)...)
+				out, err := w.bash(nil, "-euc", script)
+				if stops := tc.stops && i == len(tc.scripts)-1; (err != nil) != stops ||
+					stops != strings.Contains(out, "EntityAlreadyExists") {
+					t.Errorf("script %d ends with %v: %s\n%s", i, err, out, script)
 				}
 			}
 			content, _ := os.ReadFile(filepath.Join(w.home, "log")) // missing: nothing was done
 			if log := strings.ReplaceAll(strings.TrimSpace(string(content)), "\n", "; "); log != tc.log {
-				t.Errorf("done:\n%s, not\n%s", log, tc.log)
+				t.Errorf("got\n%s, want\n%s", log, tc.log)
 			}
 		})
 	}
