@@ -28,6 +28,7 @@ import (
 const doctorPage = "docs/doctor.md"
 
 func TestDocumentedChecks(t *testing.T) {
+	t.Parallel()
 	checks := map[string][]doctor.Check{"`wid doctor`": identitydoctor.Checks(),
 		"`wid doctor registration`": registrationdoctor.Checks(),
 		"`wid doctor pod-identity`": podidentitydoctor.Checks()}
@@ -51,6 +52,7 @@ func names(checks []doctor.Check) (ids []string) {
 
 // The table has a row for each reason, and no other. Its checks exist.
 func TestDocumentedReasons(t *testing.T) {
+	t.Parallel()
 	content, err := os.ReadFile(filepath.Join("..", "..", "auth", "cause", "reason.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +76,7 @@ func TestDocumentedReasons(t *testing.T) {
 
 // Each printed command exists, with its flags.
 func TestDocumentedCommandsParse(t *testing.T) {
+	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ func TestDocumentedCommandsParse(t *testing.T) {
 		}
 	}
 	if found < 60 {
-		t.Errorf("%d commands", found)
+		t.Errorf("got %d commands, want 60 at least", found)
 	}
 }
 
@@ -155,7 +158,7 @@ func checkCommands(t *testing.T, commands []string, side string) {
 		checked[program]++
 		if err := parsers[program](words); err != nil || !strings.Contains(command+" ", " "+side+" ") ||
 			strings.Contains(command, " delete ") {
-			t.Errorf("%s: %v", command, err)
+			t.Errorf("%s: got %v, want a command that names %s and deletes nothing", command, err, side)
 		}
 	}
 	for program, parse := range parsers {
@@ -168,6 +171,7 @@ func checkCommands(t *testing.T, commands []string, side string) {
 // The commands of each reason of the server. One that makes AWS or the server
 // trust more follows --show-policy only.
 func TestRemediesOfPodIdentity(t *testing.T) {
+	t.Parallel()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
