@@ -80,9 +80,9 @@ func FuzzListsInKubeconfigs(f *testing.F) {
 		}
 		id := parsed(t)
 		id.audiences = []string{value, "next"}
-		//nolint:forcetypeassert // a list
-		if err := id.Flags.Lookup("audience").Value.(pflag.SliceValue).Replace(id.audiences); err != nil {
-			t.Fatal(err)
+		list, ok := id.Flags.Lookup("audience").Value.(pflag.SliceValue)
+		if !ok || list.Replace(id.audiences) != nil {
+			t.Fatal("--audience is no list")
 		}
 		s := Setting{Name: "audience", target: &id.audiences}
 		args, err := s.values(id.Flags.Lookup("audience"))

@@ -78,6 +78,24 @@ func TestEveryFlagIsInTheKey(t *testing.T) {
 	}
 }
 
+// A variable that is set but empty is refused. --no-environment ignores all but
+// those of the program itself.
+func TestEmptyVariablesAreRefused(t *testing.T) {
+	for _, s := range parsed(t).Settings() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Setenv(variableOf(s.Name), "")
+			if err := parsed(t).fromEnvironment(); err == nil || !strings.Contains(err.Error(), variableOf(s.Name)) ||
+				!strings.Contains(err.Error(), "give it a value, or leave it out") {
+				t.Errorf("got %v, want an error that names %s", err, variableOf(s.Name))
+			}
+			err := parsed(t, "--no-environment").fromEnvironment()
+			if own := s.Group == GroupProgram; (err != nil) != own {
+				t.Errorf("with --no-environment: got %v, want an error: %t", err, own)
+			}
+		})
+	}
+}
+
 // Files count by what is in them.
 func TestContentsOfFilesAreInTheKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
