@@ -13,62 +13,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/credentials"
 	"github.com/workloadid/workloadid/internal/buildinfo"
 )
 
-// The key of the cache holds all that shapes a credential. Nobody gets what was
-// made for something else.
-func TestTheCacheKeepsThingsApart(t *testing.T) {
-	t.Parallel()
-	w := newEnvironment(t)
-	w.cloud.AWS().SetRole(role("other"), w.trustOfApp())
-	file := w.tokenFile(t, aws.DefaultAudience)
-	annotation := "--annotation=" + aws.RoleARNAnnotation + "="
-	variants := [][]string{
-		{file, "--region=eu-central-1", annotation + role("tenant-a")},
-		{file, "--region=eu-west-1", annotation + role("tenant-a")},
-		{file, "--region=eu-central-1", annotation + role("other")},
-		{file, "--region=eu-central-1", annotation + role("tenant-a"),
-			"--annotation=" + aws.TokenExpirationAnnotation + "=900"},
-		{file, "--region=eu-central-1", annotation + role("tenant-a"),
-			"--sts-endpoint=https://sts.eu-central-1.amazonaws.com"},
-	}
-	seen := map[string]bool{}
-	for range 2 {
-		for _, args := range variants {
-			seen[w.mustWid(t, "", append([]string{"credential-process"}, args...)...)] = true
-		}
-	}
-	if len(seen) != len(variants) || w.mints() != len(variants) {
-		t.Errorf("%d credentials in %d exchanges for %d variants", len(seen), w.mints(), len(variants))
-	}
-	// The region may come from the environment, which is in the key too.
-	for _, region := range []string{"us-east-1", "us-west-2"} {
-		r := w.exec(t, "", []string{"AWS_REGION=" + region}, "wid", "credential-process", file, annotation+role("tenant-a"))
-		if r.code != 0 || seen[r.stdout] {
-			t.Errorf("%s: %+v", region, r)
-		}
-		seen[r.stdout] = true
-	}
-	// Another token of the same ServiceAccount proves itself anew.
-	w.mustWid(t, w.jwt(t, aws.DefaultAudience)+" ", "credential-process", "--token-file=/dev/stdin",
-		"--region=eu-central-1", annotation+role("tenant-a"))
-	before := w.mints()
-	sa := strings.TrimPrefix(w.tokenFile(t, aws.DefaultAudience), "--token-file=") // a new one under the old name
-	w.mustWid(t, "", "credential-process", "--token-file="+sa, "--region=eu-central-1", annotation+role("tenant-a"))
-	if w.mints() != before+1 {
-		t.Errorf("%d exchanges for another token", w.mints()-before)
-	}
-}
-
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	var v buildinfo.Info
 	if err := json.Unmarshal([]byte(must(t, "version", "-o", "json")), &v); err != nil || v.Go == "" || v.Platform == "" ||
 		v.Version == "" {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("got %+v, %v; want version and platform", v, err)
 	}
 	if out := must(t, "version"); !strings.HasPrefix(out, "wid ") || !strings.Contains(out, v.Go) {
 		t.Error(out)
@@ -81,6 +36,7 @@ func TestVersion(t *testing.T) {
 // Every command explains itself: usage first, an example, lines of 80 columns,
 // exit codes last. --help-all works everywhere.
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	for cmd := range commands(newRoot()) {
 		t.Run(cmd.CommandPath(), func(t *testing.T) {
 			path := strings.Fields(cmd.CommandPath())[1:]
@@ -94,7 +50,7 @@ func TestHelp(t *testing.T) {
 			}
 			for line := range strings.SplitSeq(out, "\n") {
 				if indent := len(line) - len(strings.TrimLeft(line, " ")); utf8.RuneCountInString(line) > 84 && indent == 0 {
-					t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+					t.Errorf("got %d columns, want 84 at most: %s", utf8.RuneCountInString(line), line)
 				}
 			}
 			if all := must(t, append(path, "--help-all")...); len(all) < len(out)-40 {
@@ -127,9 +83,10 @@ func commands(cmd *cobra.Command) iter.Seq[*cobra.Command] {
 }
 
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if out := must(t, "completion", shell); !strings.Contains(out, "wid") {
-			t.Errorf("%s: %.100s", shell, out)
+			t.Errorf("%s: got %.100s, want a script", shell, out)
 		}
 	}
 	if out := must(t, "__complete", "git-credential", ""); !strings.Contains(out, "get\n") {
@@ -144,27 +101,18 @@ func TestCompletion(t *testing.T) {
 		values, directive,
 			_ := strings.Cut(must(t, slices.Concat([]string{"__complete"}, strings.Fields(tc[0]), []string{tc[1], ""})...), ":")
 		if strings.Join(strings.Fields(values), " ") != tc[2] || !strings.HasPrefix(directive, "4") {
-			t.Errorf("%s: %s:%s", tc, values, directive)
+			t.Errorf("wid %s: got %s:%s, want %s", tc, values, directive, tc[2])
 		}
 	}
 }
 
 // argv[0] decides.
 func TestCalledAsDockerHelper(t *testing.T) {
+	t.Parallel()
 	for argv0, want := range map[string]string{"wid": "get", "/usr/bin/docker-credential-wid": "docker-credential get",
 		`docker-credential-wid.exe`: "docker-credential get"} {
 		if got := strings.Join(argumentsOf([]string{argv0, "get"}), " "); got != want {
-			t.Errorf("%s: %s", argv0, got)
-		}
-	}
-}
-
-// Flags are described once: in the flags. The environment has them all.
-func TestVariables(t *testing.T) {
-	usage := must(t, "docker-credential", "--help-all")
-	for _, want := range []string{"WID_SERVICE_ACCOUNT", "WID_TOKEN_FILE", "WID_CACHE_DIR", "WID_PROVIDER"} {
-		if !strings.Contains(usage, want) {
-			t.Errorf("--help lacks %s", want)
+			t.Errorf("%s: got %q, want %q", argv0, got, want)
 		}
 	}
 }
@@ -172,6 +120,7 @@ func TestVariables(t *testing.T) {
 // All commands have one shape: output as JSON and YAML, a context for each
 // kubeconfig. The doctor follows with its own flags.
 func TestCommandsHaveOneShape(t *testing.T) {
+	t.Parallel()
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		for _, child := range cmd.Commands() {
@@ -199,10 +148,16 @@ func TestCommandsHaveOneShape(t *testing.T) {
 
 // Shells print what they are offered.
 func TestCompletionOfContexts(t *testing.T) {
+	t.Parallel()
 	kubeconfig := "--kubeconfig=" +
 		writeFile(t, "hostile.yaml", strings.Replace(kubeconfigThrough("https://127.0.0.1:1", ""), `"contexts":[`,
 			`"contexts":[{"name":"evil\u001b[2J","context":{"cluster":"c","user":"u"}},`, 1))
 	broken := "--kubeconfig=" + writeFile(t, "broken.yaml", "{")
+	for _, flag := range []string{"--kubeconfig", "--token-file"} { // the shell itself completes names of files
+		if out := must(t, "__completeNoDesc", "token", flag, ""); !strings.HasPrefix(out, ":0") {
+			t.Errorf("%s: got %s, want names of files", flag, out)
+		}
+	}
 	for name, tc := range map[string]struct{ args, want []string }{
 		"of a credential":      {[]string{"token", kubeconfig}, []string{"c"}},
 		"of a group":           {[]string{"bootstrap", kubeconfig, "list"}, []string{"c"}},
@@ -213,18 +168,9 @@ func TestCompletionOfContexts(t *testing.T) {
 			out := must(t, slices.Concat([]string{"__completeNoDesc"}, tc.args, []string{"--context", ""})...)
 			values, _, _ := strings.Cut(out, ":")
 			if got := strings.Fields(values); !slices.Equal(got, tc.want) {
-				t.Errorf("offered %q, not %q", got, tc.want)
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
-	}
-}
-
-// The shell itself completes names of files.
-func TestCompletionOfFiles(t *testing.T) {
-	for _, flag := range []string{"--kubeconfig", "--token-file"} {
-		if out := must(t, "__completeNoDesc", "token", flag, ""); !strings.HasPrefix(out, ":0") {
-			t.Errorf("%s: %s", flag, out)
-		}
 	}
 }
 
@@ -237,10 +183,14 @@ func kubeconfigThrough(server, proxy string) string {
 // --help-all has every flag once, under a heading. --help leaves out the rare
 // ones.
 func TestHelpIsGrouped(t *testing.T) {
+	t.Parallel()
 	usage := must(t, "token", "--help-all")
 	for _, s := range parsed(t).Settings() {
 		if n := strings.Count(usage, "      --"+s.Name+" "); n != 1 {
-			t.Errorf("--%s is there %d times", s.Name, n)
+			t.Errorf("--%s is there %d times, want once", s.Name, n)
+		}
+		if variable := "WID_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")); !strings.Contains(usage, variable) {
+			t.Errorf("--help-all lacks %s", variable)
 		}
 		if !strings.Contains(usage, s.Title()+":\n") {
 			t.Errorf("--%s has no group", s.Name)
@@ -265,6 +215,7 @@ func TestHelpIsGrouped(t *testing.T) {
 // --help of what needs no provider has the command's own flags, and each flag
 // of it is taken.
 func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
+	t.Parallel()
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
 		"registration": {"cluster-name", "context", "help", "help-all", "hub-context", "hub-kubeconfig", "kubeconfig",
@@ -275,7 +226,7 @@ func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 			got = append(got, match[1])
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%s: --help has %q", target, got)
+			t.Errorf("%s: --help has %q, want %q", target, got, want)
 		}
 	}
 	for _, s := range parsed(t).Settings() {
@@ -285,7 +236,7 @@ func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 		for _, args := range [][]string{{"doctor", "registration", "--" + s.Name},
 			{"doctor", "--" + s.Name + "=x", "registration"}} {
 			if _, err := wid(t, "", args...); err == nil || !strings.Contains(err.Error(), "unknown flag: --"+s.Name) {
-				t.Errorf("%q: %v", args, err)
+				t.Errorf("wid %q: got %v, want an unknown flag", args, err)
 			}
 		}
 	}
