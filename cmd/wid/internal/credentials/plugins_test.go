@@ -106,8 +106,8 @@ func TestGitCredentials(t *testing.T) {
 		left < 10*time.Minute || len(got) != 3 {
 		t.Errorf("got %d lines of %+v until %d, want a password for 15m", len(got), id, end)
 	}
-	// A bearer for Azure DevOps, a user and a password for a git before 2.46 and
-	// for others.
+	// A bearer for Azure DevOps, a user and a password for a git before 2.46
+	// and for others.
 	const devops = "protocol=https\nhost=dev.azure.com\npath=org/project/_git/repo\n"
 	bearer := get(azure.DefaultAudience, "capability[]=authtype\ncapability[]=state\n"+devops)
 	id2, _ := w.cloud.Azure().Identity(bearer["credential"])

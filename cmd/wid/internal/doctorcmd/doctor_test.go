@@ -73,19 +73,20 @@ func TestMistakes(t *testing.T) {
 	w := newEnvironment(t)
 	bad, unverified := w.write("bad", "{"), w.write("http", kubeconfigThrough("http://10.0.0.1:8080", ""))
 	for name, args := range map[string][]string{
-		"no provider":              {},
-		"annotations of clouds":    w.inHand(azure.DefaultAudience),
-		"annotation of no cloud":   {w.tokenFile(azure.DefaultAudience), "--annotation=a=b"},
-		"unknown provider":         {"--provider=other"},
-		"unknown output":           {"--provider=aws", "-o=table"},
-		"pod without namespace":    {"--provider=aws", "--pod=app"},
-		"unreadable kubeconfig":    {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
-		"no cluster":               {"--provider=aws", "--service-account=a/b"},
-		"no ServiceAccount":        {"--provider=aws", "--kubeconfig=" + bad},
-		"annotation and cluster":   {"--provider=aws", "--kubeconfig=" + bad, "--token-file=" + bad, "--annotation=a=b"},
-		"pod without a cluster":    {"--provider=aws", "--pod=a/b"},
-		"malformed --resolve":      append(w.inHand(aws.DefaultAudience), "--provider=aws", "--resolve=example.com:1"),
-		"policies of a stranger":   {"--provider=aws", "--kubeconfig=" + unverified, "--service-account=a/b", "--show-policy"},
+		"no provider":            {},
+		"annotations of clouds":  w.inHand(azure.DefaultAudience),
+		"annotation of no cloud": {w.tokenFile(azure.DefaultAudience), "--annotation=a=b"},
+		"unknown provider":       {"--provider=other"},
+		"unknown output":         {"--provider=aws", "-o=table"},
+		"pod without namespace":  {"--provider=aws", "--pod=app"},
+		"unreadable kubeconfig":  {"--provider=aws", "--kubeconfig=" + bad, "--service-account=a/b"},
+		"no cluster":             {"--provider=aws", "--service-account=a/b"},
+		"no ServiceAccount":      {"--provider=aws", "--kubeconfig=" + bad},
+		"annotation and cluster": {"--provider=aws", "--kubeconfig=" + bad, "--token-file=" + bad, "--annotation=a=b"},
+		"pod without a cluster":  {"--provider=aws", "--pod=a/b"},
+		"malformed --resolve":    append(w.inHand(aws.DefaultAudience), "--provider=aws", "--resolve=example.com:1"),
+		"policies of a stranger": {"--provider=aws", "--kubeconfig=" + unverified, "--service-account=a/b",
+			"--show-policy"},
 		"what generic trusts":      {"--trust-live", "--provider=generic"},
 		"what Azure trusts":        {"--trust-live", "--provider=azure"},
 		"unknown output of pods":   {"pod-identity", "--pod=a/b", "-o=table"},
@@ -283,7 +284,8 @@ func TestOutOfTime(t *testing.T) {
 	w := newEnvironment(t)
 	there := kubeconfigThrough("https://"+silent(t), "")
 	kubeconfig, login := w.write("silent.yaml", there), w.write("login.yaml", strings.Replace(there, `"token":"secret"`,
-		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["9"],"interactiveMode":"Never"}`, 1))
+		`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"sleep","args":["9"],"interactiveMode":"Never"}`,
+		1))
 	for name, args := range map[string][]string{
 		"cluster": {"--provider=aws", "--service-account=tenant-a/app", "--kubeconfig=" + kubeconfig},
 		"login":   {"--provider=aws", "--service-account=tenant-a/app", "--kubeconfig=" + login},

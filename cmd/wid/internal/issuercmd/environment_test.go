@@ -144,7 +144,8 @@ func (w *environment) token(flags []string, audience string) string {
 func (w *environment) refused(want string, args ...string) {
 	w.t.Helper()
 	out, err := w.run(args...)
-	if err == nil || cli.ExitCode(w.t.Context(), err) != cli.ExitUsage || !strings.Contains(err.Error(), want) || out != "" {
+	if err == nil || cli.ExitCode(w.t.Context(), err) != cli.ExitUsage || !strings.Contains(err.Error(), want) ||
+		out != "" {
 		w.t.Errorf("wid issuer %q: got %v, want code %d and %q; it prints %s", args, err, cli.ExitUsage, want, out)
 	}
 }

@@ -97,13 +97,14 @@ func TestUnverifiedClustersAreRefused(t *testing.T) {
 	store := "--to=file://" + w.home + "/published"
 	const named, app = "--issuer=https://i.example", "--service-account=a/b"
 	for name, args := range map[string][]string{
-		"publish":                {"publish", store},
-		"publish, a name":        {"publish", store, named},
-		"publish that watches":   {"publish", store, named, "--watch"},
-		"check":                  {"check"},
-		"trust":                  {"trust", "azure", app, "--client-id=" + azureClient},
-		"trust that uploads":     {"trust", "gcp", app, named, "--upload-keys", "--provider=" + gcpProvider},
-		"trust with printed key": {"trust", "openai", app, named, "--upload-keys", "--cluster=c", "--project=p", "--target=t"},
+		"publish":              {"publish", store},
+		"publish, a name":      {"publish", store, named},
+		"publish that watches": {"publish", store, named, "--watch"},
+		"check":                {"check"},
+		"trust":                {"trust", "azure", app, "--client-id=" + azureClient},
+		"trust that uploads":   {"trust", "gcp", app, named, "--upload-keys", "--provider=" + gcpProvider},
+		"trust with printed key": {"trust", "openai", app, named, "--upload-keys", "--cluster=c", "--project=p",
+			"--target=t"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := w.run(append(args, "--kubeconfig="+w.kubeconfig("http://10.0.0.1:8080", nil))...)

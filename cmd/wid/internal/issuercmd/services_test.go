@@ -128,8 +128,8 @@ func (a *administrator) letsIn(which cloudtest.FederationService, rule cloudtest
 func TestTrustKeycloak(t *testing.T) {
 	a := newAdministrator(t)
 	a.write("realm", `{"config":{"issuer":"`+a.issuer.URL()+`"}}`)
-	calls, _ := a.apply(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app", "--cluster=cluster-1",
-		"--realm=one")
+	calls, _ := a.apply(nil, "keycloak", "--issuer="+a.issuer.URL(), "--service-account=tenant-a/app",
+		"--cluster=cluster-1", "--realm=one")
 	a.check("calls", calls,
 		[][]string{{"kcadm.sh", "create", "identity-provider/instances", "-r", "one", "-f", "identity-provider.json"},
 			{"kcadm.sh", "get", "identity-provider/instances/cluster-1", "-r", "one"},

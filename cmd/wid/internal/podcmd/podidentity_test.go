@@ -58,7 +58,8 @@ func TestNamespaceOfTheBinding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "kubeconfig")
 			content := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":` +
-				`{"cluster":"c","namespace":"` + test.context + `"}}],"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}]}`
+				`{"cluster":"c","namespace":"` + test.context +
+				`"}}],"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}]}`
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
