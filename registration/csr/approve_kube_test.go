@@ -17,9 +17,8 @@ import (
 // A record of an agent whose request was denied would lock out the right one.
 // Only an API server tells in a dry run that the request is decided.
 func TestApproveRecordsNothingForADecidedRequest(t *testing.T) {
-	cluster := kubetest.Start(t)
-	w := regtest.NewWith(t, cluster, cluster) // no hub runs
-	regtest.Ask(t, w.Admin, w.As("system:bootstrap:abcdef", registration.BootstrapGroup), "cluster1", "agent1")
+	w := regtest.NewHub(t, kubetest.Start(t)) // no hub runs
+	regtest.Ask(t, w.Admin, w.Admin, "cluster1", "agent1")
 	requests, err := csr.List(t.Context(), w.Admin, "cluster1", (*csr.Request).IsPending)
 	regtest.Must(t, err)
 	request := requests[0]
@@ -41,12 +40,12 @@ func TestApproveRecordsNothingForADecidedRequest(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			regtest.Must(t, row.decide())
 			if err := request.Approve(t.Context(), w.Admin, "by a person"); string(apierrors.ReasonForError(err)) != row.reason {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want %s", err, row.reason)
 			}
 			have, err := registration.GetClusterRole(t.Context(), w.Admin, "cluster1")
 			regtest.Must(t, err)
 			if got := csr.RecordIn(have, "cluster1"); got.Agent != "agent0" {
-				t.Errorf("recorded %+v", got)
+				t.Errorf("recorded %+v, want agent0", got)
 			}
 		})
 	}
