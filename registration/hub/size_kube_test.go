@@ -305,7 +305,7 @@ func (k *hubKube) testFillManagers(t *testing.T) {
 
 // A hub may have large clusters from before its policies. They may change but
 // not grow, and the cost of the policies does not refuse the hub.
-func (k *hubKube) testFullBefore(t *testing.T) {
+func (k *hubKube) testFullBefore(*testing.T) {
 	for i, f := range []field{
 		{"one text of 1.2 MiB", "status.version.kubernetes", func(int) any { return text(210_000) }},
 		{"1,000 conditions", "status.conditions", func(int) any { return items(1, condition)(1_000) }},

@@ -46,14 +46,14 @@ func TestSizesGoByWhoWrites(t *testing.T) {
 	eks := k.As("eks", "open-cluster-management:writer")
 	k.Step("requests without a label", func(t *testing.T) { k.testUnlabelled(t, agent, eks) })
 	k.Step("Leases", func(t *testing.T) { k.testLeaseSizes(t, agent) })
-	k.Step("Events", func(t *testing.T) { k.testEventSizes(t, agent, eks) })
+	k.Step("Events", func(*testing.T) { k.testEventSizes(agent, eks) })
 	k.Step("ManifestWorks", func(t *testing.T) { k.testWorkSizes(t, agent) })
 	k.Step("add-ons with tokens", k.testAddOnSizes)
 }
 
 // An agent asks for tokens of the ServiceAccounts that the hub makes for its
 // add-ons.
-func (k *hubKube) testAddOnSizes(t *testing.T) {
+func (k *hubKube) testAddOnSizes(*testing.T) {
 	for user, refused := range map[string]bool{
 		"system:serviceaccount:writer:metrics-agent":  true,
 		"system:serviceaccount:writer:default":        false, // not made for an add-on
@@ -152,7 +152,7 @@ func (k *hubKube) testLeaseSizes(t *testing.T, agent client.Client) {
 	}
 }
 
-func (k *hubKube) testEventSizes(t *testing.T, agent, eks client.Client) {
+func (k *hubKube) testEventSizes(agent, eks client.Client) {
 	regarding := func(n int) corev1.ObjectReference {
 		name := strings.Repeat("a", 253)
 		return corev1.ObjectReference{APIVersion: "work.open-cluster-management.io/v1", Kind: "ManifestWork",
