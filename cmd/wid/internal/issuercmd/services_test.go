@@ -36,7 +36,8 @@ func newAdministrator(t *testing.T) *administrator {
 	a := &administrator{environment: newEnvironment(t)}
 	for _, program := range []string{"kubectl", "vault", "kcadm.sh", "databricks"} {
 		a.program(program, "#!/bin/bash\nprintf '%s\\n' "+program+" \"$@\" '' >> \"$HOME/calls\"\n"+
-			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
+			"case $1:$2 in get:*) cat \"$HOME/realm\";; read:*) cat \"$HOME/mount\";; "+
+			"create:identity*|auth:*) [ ! -e \"$HOME/exists\" ];; esac\n")
 	}
 	for _, host := range []string{"api.tailscale.com", "api.anthropic.com", "api.openai.com"} {
 		a.cloud.Handle(host, a)
