@@ -122,7 +122,7 @@ func awaitRefused(t *testing.T, c client.Client, all []rights, want ...string) {
 }
 
 // controller returns a client of the hub controller.
-func (k *hubKube) controller(t *testing.T) client.Client {
+func (k *hubKube) controller(*testing.T) client.Client {
 	return k.As(regtest.HubUser, "system:serviceaccounts", "system:serviceaccounts:open-cluster-management-hub")
 }
 
@@ -244,7 +244,7 @@ func TestWebhookOfOCM(t *testing.T) {
 	k.Step("labels of a bootstrap user", func(t *testing.T) { k.testLabels(t, bootstrap) })
 }
 
-func (k *hubKube) testLabels(t *testing.T, bootstrap client.Client) {
+func (k *hubKube) testLabels(_ *testing.T, bootstrap client.Client) {
 	type labels = map[string]string
 	none, def, other := labels(nil), labels{clusterSet: "default"}, labels{clusterSet: "other"}
 	for _, test := range []struct {

@@ -88,10 +88,10 @@ func TestTimesThatGoCannotRead(t *testing.T) {
 	regtest.Must(t, errors.Join(setAccepted(t, k.Admin, "times", false),
 		k.Admin.Create(t.Context(), managedCluster("beside", accept))))
 	k.run(t, k.controllerConfig(), 4, newHubDriver("one", driverAnnotation))
-	k.Step("a hub that starts accepts other clusters", func(t *testing.T) {
+	k.Step("a hub that starts accepts other clusters", func(*testing.T) {
 		k.AwaitReason("beside", ocm.ConditionHubAccepted, ocm.ReasonHubAccepted)
 	})
-	k.Step("the cluster is denied", func(t *testing.T) {
+	k.Step("the cluster is denied", func(*testing.T) {
 		k.AwaitRevoked("times")
 		k.AwaitReason("times", ocm.ConditionHubAccepted, ocm.ReasonHubDenied)
 	})
