@@ -141,11 +141,11 @@ func (w *environment) token(flags []string, audience string) string {
 }
 
 // refused asserts that wid issuer refuses its usage.
-func (w *environment) refused(want string, args ...string) {
-	w.t.Helper()
+func (w *environment) refused(t *testing.T, want string, args ...string) {
+	t.Helper()
 	out, err := w.run(args...)
-	if err == nil || cli.ExitCode(w.t.Context(), err) != cli.ExitUsage || !strings.Contains(err.Error(), want) ||
+	if err == nil || cli.ExitCode(t.Context(), err) != cli.ExitUsage || !strings.Contains(err.Error(), want) ||
 		out != "" {
-		w.t.Errorf("wid issuer %q: got %v, want code %d and %q; it prints %s", args, err, cli.ExitUsage, want, out)
+		t.Errorf("wid issuer %q: got %v, want code %d and %q; it prints %s", args, err, cli.ExitUsage, want, out)
 	}
 }

@@ -55,7 +55,7 @@ func TestMistakes(t *testing.T) {
 		"issuer with a command": {trust("aws", "--issuer=https://i.example?$(x)", app, "--role="+role("a")),
 			"holds a query"},
 	} {
-		t.Run(name, func(*testing.T) { w.refused(tt.says, tt.args...) })
+		t.Run(name, func(t *testing.T) { w.refused(t, tt.says, tt.args...) })
 	}
 }
 
@@ -87,7 +87,7 @@ func TestMistakesOfServices(t *testing.T) {
 		"no workspace":       {[]string{"anthropic", named, app, cluster, "--target=t", "--audience=x"}, "--workspace"},
 		"no principal":       {[]string{"databricks", named, app, "--audience=x", "--client-id=c"}, "--service-principal"},
 	} {
-		t.Run(name, func(*testing.T) { w.refused(tt.says, append([]string{"trust"}, tt.args...)...) })
+		t.Run(name, func(t *testing.T) { w.refused(t, tt.says, append([]string{"trust"}, tt.args...)...) })
 	}
 }
 
