@@ -151,7 +151,7 @@ type named struct {
 func (n named) GetName() string { return n.name }
 
 // An authenticator of a provider that an object names fails for a foreign
-// registry, and so does a strict keychain.
+// registry. A strict keychain fails too.
 func TestForeignRegistries(t *testing.T) {
 	k8s, provider := newCluster(), newClouds()
 	opts := []auth.Option{auth.WithServiceAccount(k8s.create("tenant-a", "app", nil), k8s),

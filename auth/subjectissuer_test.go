@@ -333,8 +333,8 @@ func TestSubjectIssuerOfTheController(t *testing.T) {
 	}
 }
 
-// A credential leaves the cache with its subject token where the source says
-// so, and so does what is made of it.
+// A credential leaves the cache with its subject token if the source says so.
+// Credentials that are made of it leave too.
 func TestSubjectIssuerBoundsTheCache(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bound time.Duration

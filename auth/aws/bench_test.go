@@ -93,8 +93,8 @@ func BenchmarkMint(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what a hit costs at least: hashing 256 bytes, finding the
-// entry, reading the clock.
+// BenchmarkFloor does the least that a hit needs: it hashes 256 bytes, finds the
+// entry and reads the clock.
 func BenchmarkFloor(b *testing.B) {
 	entries, err := simplelru.NewLRU[[sha256.Size]byte, int](1000, nil)
 	if err != nil {

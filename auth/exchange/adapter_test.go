@@ -115,7 +115,7 @@ func TestTransportEndsWithTheRequest(t *testing.T) {
 	}
 }
 
-// seen is what a service got to see.
+// seen holds the parts of a request that a service received.
 type seen struct {
 	host, authorization, other string
 }

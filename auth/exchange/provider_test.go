@@ -69,7 +69,7 @@ func (w *environment) getFor(ctx context.Context, p *exchange.Provider, namespac
 	return exchange.FromToken(token)
 }
 
-// identity is what the server knows of a token.
+// identity returns the identity that the server issued a token for.
 func (w *environment) identity(t testing.TB, token *exchange.Token) cloudtest.OAuthIdentity {
 	t.Helper()
 	id, ok := w.oauth.Identity(token.Reveal())

@@ -65,7 +65,7 @@ func (w *environment) addGitHub(host string) *cloudtest.GitHub {
 	return g
 }
 
-// grants are those of the controller. The stranger has none.
+// grants returns the controller's grants. The ServiceAccount stranger has none.
 func grants() map[string]github.Grant {
 	return map[string]github.Grant{
 		"tenant-a": {Installation: 42, Repositories: []string{"infra", "app"},

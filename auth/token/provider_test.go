@@ -242,8 +242,8 @@ func TestControllerTokenForClusters(t *testing.T) {
 	}
 }
 
-// The controller's own token goes where the system's roots prove who is there,
-// not where an object brings the proof itself.
+// The controller's own token goes to servers that the system's roots verify. A
+// CA of the object does not count.
 func TestControllerTokenForAnObjectsCertificateAuthority(t *testing.T) {
 	issuer, c := newIssuer(t)
 	file := filepath.Join(t.TempDir(), "token")

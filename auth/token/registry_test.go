@@ -152,8 +152,8 @@ func TestRegistryRefusesTokens(t *testing.T) {
 	}
 }
 
-// A tenant who names a registry of its own gets no token sent there, whatever
-// the host looks like.
+// No token is sent to a registry that a tenant names, even if its host looks
+// like a known one.
 func TestRegistriesThatTheControllerDoesNotAllow(t *testing.T) {
 	issuer, c := newIssuer(t)
 	provider := &token.Provider{Registries: []token.Registry{{Host: "registry.example"}, {Host: "registry.example:5000"}}}

@@ -286,9 +286,8 @@ func (id *Identity) checkCluster(t *target, ca []byte, kubeconfig *plugin.ExecCl
 	case len(ca) > 0:
 		return nil, cli.Usagef("--cluster-ca-file does not name a cluster: pass --cluster-address too")
 	case t.resource == "" && id.isOwn():
-		return nil,
-			cli.Usagef(
-				"wid's own identity is for clusters that a flag names, not only a kubeconfig: pass --cluster or --cluster-address")
+		return nil, cli.Usagef("wid's own identity is for clusters that a flag names, not only a kubeconfig: " +
+			"pass --cluster or --cluster-address")
 	}
 	t.address = kubeconfig.Server
 	if t.resource != "" {
