@@ -89,3 +89,18 @@ func (w *environment) logins(t *testing.T) []string {
 		"[engineer]\naws_access_key_id = "+id+"\naws_secret_access_key = "+key+"\n")
 	return []string{"AWS_PROFILE=engineer"}
 }
+
+// A login that hangs ends with the time of the report, and with the program.
+func TestDoctorLeavesALoginThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t)
+	kubeconfig := filepath.Join(w.home, "login.yaml")
+	w.write(t, kubeconfig, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c,
+		user: u}}], clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {exec: {
+		apiVersion: client.authentication.k8s.io/v1, command: sleep, args: ["9"], interactiveMode: Never}}}]}`)
+	r := w.wid(t, "", "doctor", "--provider=aws", "--service-account=tenant-a/app", "--kubeconfig="+kubeconfig,
+		"--timeout=200ms")
+	if r.code != doctor.ExitUncertain || !strings.HasPrefix(r.stdout, "? ") {
+		t.Errorf("got %+v, want a report with code %d", r, doctor.ExitUncertain)
+	}
+}

@@ -222,7 +222,8 @@ func TestMovingFromOpenClusterManagement(t *testing.T) {
 	m := newMove(t)
 	m.installOCM()
 	before, bootstrap, kubeconfig := m.objects(), m.bootstrapRole(), m.bootstrapSecret()
-	fails(t, cli.ExitMisconfigured, strings.Join(m.left[:6], "\n  "), "hub", "init", m.onHub, "--image=x", "--apply")
+	fails(t, cli.ExitMisconfigured, strings.Join(m.left[:6], "\n  "), "hub", "init", m.onHub, "--image=x",
+		"--ocm-agents", "--addon-registration-auth=csr,token", "--apply")
 	for range 6 {
 		m.next("kubectl")
 	}
