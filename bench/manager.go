@@ -19,6 +19,7 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 )
 
@@ -30,21 +31,7 @@ func hitStripped(w *environment, p plan) (result, error) { return hitInformer(w,
 
 // stripped is from docs/workload-identity.md.
 func stripped() ctrlcache.ByObject {
-	strip := func(obj any) (any, error) {
-		sa, ok := obj.(*corev1.ServiceAccount)
-		if !ok {
-			return obj, nil
-		}
-		kept := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: sa.Name, Namespace: sa.Namespace, UID: sa.UID,
-			ResourceVersion: sa.ResourceVersion, DeletionTimestamp: sa.DeletionTimestamp}}
-		for name, value := range sa.Annotations {
-			if strings.HasPrefix(name, "eks.amazonaws.com/") {
-				metav1.SetMetaDataAnnotation(&kept.ObjectMeta, name, value)
-			}
-		}
-		return kept, nil
-	}
-	return ctrlcache.ByObject{Transform: strip, UnsafeDisableDeepCopy: new(true)}
+	return ctrlcache.ByObject{Transform: auth.ServiceAccountTransform(&aws.Provider{}), UnsafeDisableDeepCopy: new(true)}
 }
 
 // hitInformer measures a hit whose ServiceAccount is read with a manager's

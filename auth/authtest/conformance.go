@@ -102,6 +102,7 @@ func RunConformance(t *testing.T, h Harness) {
 		{"a malformed annotation is ErrMisconfigured before any request", h.Malformed.Name != "", h.testMalformed},
 		{"the caller's annotations win and errors name the caller", h.Malformed.Name != "", h.testCallersIdentity},
 		{"every annotation is part of the cache key", len(h.variations(t)) > 0, h.testAnnotations},
+		{"every annotation is listed", len(h.variations(t)) > 0, h.testAnnotationReader},
 		{"every field of the provider is part of the cache key", true, h.testFields},
 		{"a foreign STS endpoint is refused before any request", true,
 			h.testRefusal(auth.WithSTSEndpoint("https://" + elsewhere))},
@@ -389,6 +390,18 @@ func (h *Harness) testAnnotations(t *testing.T) {
 		err := call(what, h.New(t), auth.WithAnnotations(map[string]string{name: value}))
 		if _, valid := h.Annotations[name]; valid && err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func (h *Harness) testAnnotationReader(t *testing.T) {
+	var read []string
+	if p, ok := h.New(t).(provider.AnnotationReader); ok {
+		read = p.GetAnnotations()
+	}
+	for name := range h.variations(t) {
+		if !slices.Contains(read, name) {
+			t.Errorf("GetAnnotations returns %q: add %q, or auth.ServiceAccountTransform drops it", read, name)
 		}
 	}
 }

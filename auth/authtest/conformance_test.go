@@ -62,6 +62,13 @@ func (*exampleProvider) GetAudiences(context.Context, *corev1.ServiceAccount, *p
 	return []string{tokenService}, nil
 }
 
+func (p *exampleProvider) GetAnnotations() []string {
+	if p.mistake == "no list of annotations" {
+		return []string{scopeAnnotation}
+	}
+	return []string{scopeAnnotation, mountAnnotation}
+}
+
 func (p *exampleProvider) GetIdentity(sa *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	if scope := sa.Annotations[scopeAnnotation]; strings.Contains(scope, " ") {
 		return "", failed(auth.ErrMisconfigured, "annotation %s is %q, not one word", scopeAnnotation, scope)
@@ -245,6 +252,7 @@ func TestConformanceFailsForMistakes(t *testing.T) {
 		"body":                                  {length},
 		"body of an outage":                     {length},
 		"annotation":                            {annotation},
+		"no list of annotations":                {"every_annotation_is_listed"},
 		"annotation with few valid values":      {annotation},
 		"no valid value in Harness.Annotations": {annotation},
 		"memo":                                  {other, refused},

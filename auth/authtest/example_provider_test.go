@@ -59,6 +59,8 @@ func (*Vault) NewControllerToken(context.Context, *provider.Options) (auth.Token
 	return nil, self.Misconfigured("name a ServiceAccount", "Vault has no identity for the controller itself")
 }
 
+func (*Vault) GetAnnotations() []string { return []string{RoleAnnotation} }
+
 func (v *Vault) AddToCacheKey(key provider.KeyBuilder, _ *corev1.ServiceAccount, _ *provider.Options) {
 	key.Add("address", v.Address)
 }

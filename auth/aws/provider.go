@@ -66,6 +66,7 @@ type Provider struct {
 var (
 	_ auth.Provider                  = (*Provider)(nil)
 	_ provider.OptionsValidator      = (*Provider)(nil)
+	_ provider.AnnotationReader      = (*Provider)(nil)
 	_ provider.CacheKeyContributor   = (*Provider)(nil)
 	_ provider.TokenLifetimeProvider = (*Provider)(nil)
 	_ provider.ChainedTokenProvider  = (*Provider)(nil)
@@ -115,6 +116,11 @@ func (p *Provider) learn() {
 		p.region = os.Getenv("AWS_REGION")
 		p.audiences[0] = DefaultAudience
 	})
+}
+
+// GetAnnotations implements [provider.AnnotationReader].
+func (*Provider) GetAnnotations() []string {
+	return []string{RoleARNAnnotation, AudienceAnnotation, TokenExpirationAnnotation}
 }
 
 // AddToCacheKey implements [provider.CacheKeyContributor].

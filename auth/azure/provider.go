@@ -72,6 +72,7 @@ type Provider struct {
 var (
 	_ auth.Provider                                = (*Provider)(nil)
 	_ provider.OptionsValidator                    = (*Provider)(nil)
+	_ provider.AnnotationReader                    = (*Provider)(nil)
 	_ provider.CacheKeyContributor                 = (*Provider)(nil)
 	_ provider.TokenLifetimeProvider               = (*Provider)(nil)
 	_ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
@@ -101,6 +102,11 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 		return nil // GetIdentity knows the tenant
 	}
 	return checkTenant(p.learn().tenant, opts)
+}
+
+// GetAnnotations implements [provider.AnnotationReader].
+func (*Provider) GetAnnotations() []string {
+	return []string{ClientIDAnnotation, TenantIDAnnotation, TokenExpirationAnnotation}
 }
 
 // AddToCacheKey implements [provider.CacheKeyContributor].

@@ -3,7 +3,9 @@ package exchange
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,6 +129,7 @@ type Provider struct {
 var (
 	_ auth.Provider                = (*Provider)(nil)
 	_ provider.OptionsValidator    = (*Provider)(nil)
+	_ provider.AnnotationReader    = (*Provider)(nil)
 	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
@@ -137,6 +140,11 @@ func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 // or [Provider.GetName] for a server that no constructor knows.
 func (p *Provider) ServiceName() string {
 	return cmp.Or(p.form().title(), p.GetName())
+}
+
+// GetAnnotations implements [provider.AnnotationReader].
+func (p *Provider) GetAnnotations() []string {
+	return slices.Sorted(maps.Values(p.AnnotatedParameters))
 }
 
 // AddToCacheKey implements [provider.CacheKeyContributor].

@@ -58,6 +58,7 @@ type Provider struct {
 var (
 	_ auth.Provider                = (*Provider)(nil)
 	_ provider.OptionsValidator    = (*Provider)(nil)
+	_ provider.AnnotationReader    = (*Provider)(nil)
 	_ provider.CacheKeyContributor = (*Provider)(nil)
 )
 
@@ -90,6 +91,11 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 		}
 	}
 	return p.checkOptions(opts)
+}
+
+// GetAnnotations implements [provider.AnnotationReader].
+func (*Provider) GetAnnotations() []string {
+	return []string{ServiceAccountAnnotation, WorkloadIdentityProviderAnnotation}
 }
 
 // AddToCacheKey implements [provider.CacheKeyContributor].

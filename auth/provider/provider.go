@@ -71,6 +71,14 @@ type CacheKeyContributor interface {
 	AddToCacheKey(key KeyBuilder, serviceAccount *corev1.ServiceAccount, opts *Options)
 }
 
+// AnnotationReader is implemented by providers that read annotations of
+// ServiceAccounts. auth.ServiceAccountTransform keeps no other.
+type AnnotationReader interface {
+	// GetAnnotations returns the name of every annotation that the provider
+	// reads. It depends on nothing but the fields of the provider.
+	GetAnnotations() []string
+}
+
 // TokenLifetimeProvider is implemented by providers whose users set the
 // lifetime of the Kubernetes token with an annotation. Zero means that nothing
 // was set. [Options.TokenLifetime], set by the controller, wins. The

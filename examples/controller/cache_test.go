@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/internal/testing/cachetest"
 )
@@ -18,7 +19,7 @@ func TestCacheKeepsLittle(t *testing.T) {
 		transform cache.TransformFunc
 		object    client.Object
 	}{
-		"ServiceAccounts": {serviceAccounts().Transform,
+		"ServiceAccounts": {auth.ServiceAccountTransform(&aws.Provider{}),
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{aws.RoleARNAnnotation: ""}}}},
 		"ConfigMaps": {stripConfigMap,
 			&corev1.ConfigMap{Data: map[string]string{"serviceAccountName": "", "region": "", "identity": ""}}},

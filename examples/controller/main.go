@@ -142,9 +142,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // the program exits when Start returns
-		Cache: ctrlcache.Options{
-			ByObject: map[client.Object]ctrlcache.ByObject{&corev1.ConfigMap{}: {Label: labelled, Transform: stripConfigMap},
-				&corev1.ServiceAccount{}: serviceAccounts()}},
+		Cache:                         cacheOptions(labelled),
 		// A service that hangs holds one of several workers, and only for a
 		// while.
 		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 10, ReconciliationTimeout: 30 * time.Second},
@@ -156,4 +154,15 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	return mgr, mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// cacheOptions lets the manager keep only what Reconcile and auth read.
+func cacheOptions(labelled labels.Selector) ctrlcache.Options {
+	return ctrlcache.Options{ByObject: map[client.Object]ctrlcache.ByObject{
+		&corev1.ConfigMap{}: {Label: labelled, Transform: stripConfigMap},
+		&corev1.ServiceAccount{}: {
+			Transform:             auth.ServiceAccountTransform(&aws.Provider{}),
+			UnsafeDisableDeepCopy: new(true), // nothing writes to one
+		},
+	}}
 }

@@ -145,5 +145,5 @@ func TestPagesShowCompiledCode(t *testing.T) {
 	document.Read(t, "README.md").Shows("reconciler.go", "// TenantClient returns")
 	page := document.Read(t, "docs/workload-identity.md")
 	page.Shows("reconciler.go", "// Reconciler writes")
-	page.Shows("serviceaccounts.go", "// serviceAccounts lets")
+	page.Shows("main.go", "// cacheOptions lets")
 }

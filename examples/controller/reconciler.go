@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -115,7 +116,8 @@ func stripConfigMap(obj any) (any, error) {
 			ResourceVersion: c.ResourceVersion, Labels: map[string]string{label: c.Labels[label]}}}
 	for _, key := range []string{"serviceAccountName", "region", "identity"} {
 		if value, ok := c.Data[key]; ok {
-			kept.Data[key] = short(value)
+			// Tenants fill whole objects. No role, region or name is as long.
+			kept.Data[key] = strings.Clone(value[:min(len(value), 2000)])
 		}
 	}
 	return kept, nil
