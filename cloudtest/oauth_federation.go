@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -53,8 +54,8 @@ type Federation struct {
 type FederationRule struct {
 	// Issuer, Subject and Audience are claims of the token, compared whole.
 	Issuer, Subject, Audience string
-	// Parameters are the parameters of the request that have to be equal, such
-	// as service_account_id.
+	// Parameters are all parameters of the request besides the token, such as
+	// service_account_id. A request with others, more or fewer is refused.
 	Parameters map[string]string
 }
 
@@ -372,13 +373,34 @@ func (f *Federation) allow(ctx context.Context, token string, parameters map[str
 	case claims.NotBefore != nil && now.Add(time.Minute).Before(claims.NotBefore.Time()):
 		return "the token is not valid yet"
 	}
+	problem = "no rule matches the subject " + claims.Subject
 	for _, rule := range rules {
-		if rule.Issuer == claims.Issuer && rule.Subject == claims.Subject && claims.Audience.Contains(rule.Audience) &&
-			maps.Equal(rule.Parameters, parameters) {
+		switch {
+		case rule.Issuer != claims.Issuer || rule.Subject != claims.Subject:
+		case !claims.Audience.Contains(rule.Audience):
+			problem = fmt.Sprintf("a rule has this subject and the audience %q, but the token has %q", rule.Audience,
+				claims.Audience)
+		case !maps.Equal(rule.Parameters, parameters):
+			problem = "a rule has this subject, but the request differs in " + strings.Join(differing(rule.Parameters,
+				parameters), ", ")
+		default:
 			return f.use(claims.ID)
 		}
 	}
-	return "no rule matches the subject " + claims.Subject
+	return problem
+}
+
+// differing returns the names whose values differ. Values may be secrets of the
+// caller.
+func differing(a, b map[string]string) []string {
+	names := slices.Collect(maps.Keys(a))
+	names = slices.AppendSeq(names, maps.Keys(b))
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		x, inA := a[name]
+		y, inB := b[name]
+		return inA == inB && x == y
+	})
 }
 
 // knows reports whether a rule has the value of the form's parameter known.

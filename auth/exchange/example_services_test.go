@@ -1,9 +1,14 @@
 package exchange_test
 
 import (
+	"strings"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/exchange"
+	"github.com/workloadid/workloadid/cloudtest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
@@ -48,6 +53,42 @@ var anyService = &exchange.Provider{
 	AnnotatedParameters: map[string]string{"account": "example.com/service-account"},
 }
 
+// newVault returns a cloud whose Vault, https://vault.example, knows the role
+// "app" of one ServiceAccount.
+func newVault(t *testing.T, issuer *cloudtest.Issuer) *cloudtest.Cloud {
+	cloud, err := cloudtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	fake := cloud.Federation(cloudtest.FederationVault)
+	fake.AddIssuer(issuer.URL(), issuer.HTTPClient())
+	fake.AddRule(cloudtest.FederationRule{Issuer: issuer.URL(), Subject: "system:serviceaccount:tenant-a:app",
+		Audience: "vault.example.com", Parameters: map[string]string{"role": "app"}})
+	return cloud
+}
+
+// The rule holds for all parameters, and a refusal says which differ.
+func TestPageShowsAFakeVault(t *testing.T) {
+	issuer, err := cloudtest.NewIssuer(cloudtest.IssuerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud := newVault(t, issuer)
+	for role, want := range map[string]string{"app": "", "other": "the request differs in role"} {
+		t.Run(role, func(t *testing.T) {
+			sa := testenv.ServiceAccount("tenant-a", "app", exchange.VaultRoleAnnotation, role)
+			p := exchange.NewVault(exchange.VaultServer{Address: "https://vault.example",
+				KubernetesAudience: "vault.example.com"})
+			_, err := auth.GetAccessToken(t.Context(), p, auth.WithHTTPClient(cloud.Client()),
+				auth.WithServiceAccount(client.ObjectKeyFromObject(sa), issuer.Client(sa)), testenv.Owner("tenant-a"))
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
 // The page shows this file and that of test/services, and what it shows is
 // accepted.
 func TestPageShowsCompiledCode(t *testing.T) {
@@ -61,7 +102,7 @@ func TestPageShowsCompiledCode(t *testing.T) {
 		page.Shows("example_services_test.go", block.Text)
 		shown++
 	}
-	if shown != 11 {
+	if shown != 12 {
 		t.Errorf("the page shows %d blocks of code", shown)
 	}
 	sa := testenv.ServiceAccount("tenant-a", "app", exchange.TailscaleClientIDAnnotation, "client-1")

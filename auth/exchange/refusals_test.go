@@ -112,7 +112,7 @@ func TestAnthropicsWorkspace(t *testing.T) {
 	f := newFederation(t, cloudtest.FederationAnthropic)
 	f.provider.Parameters["workspace_id"] = "wrkspc_1"
 	_, err := f.get(t, f.provider)
-	testenv.CheckError(t, err, auth.ErrDenied, "no rule matches")
+	testenv.CheckError(t, err, auth.ErrDenied, "workspace_id")
 	parameters := maps.Clone(f.parameters)
 	parameters["workspace_id"] = "wrkspc_1"
 	f.AddRule(cloudtest.FederationRule{Issuer: f.Issuer.URL(), Subject: subject("tenant-a"), Audience: f.audience,
