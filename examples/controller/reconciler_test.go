@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,8 +20,18 @@ import (
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cache/metrics"
 	"github.com/workloadid/workloadid/cloudtest"
-	"github.com/workloadid/workloadid/internal/testing/testenv"
 )
+
+const (
+	account = "123456789012"
+	role    = "arn:aws:iam::" + account + ":role/tenant"
+)
+
+func configMap(namespace, name, serviceAccount string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{label: "aws"}},
+		Data: map[string]string{"serviceAccountName": serviceAccount, "region": "eu-central-1"}}
+}
 
 // newReconciler returns a reconciler for the ConfigMap tenant-a/good, whose
 // ServiceAccount has a role, and the registry of its metrics.
@@ -36,7 +48,8 @@ func newReconciler(t *testing.T, aws *aws.Provider, issuer *cloudtest.Issuer,
 		t.Fatal(err)
 	}
 	t.Cleanup(tokens.Close)
-	kube := issuer.Wrap(fake.NewFakeClient(testenv.ServiceAccount("tenant-a", "app", "eks.amazonaws.com/role-arn", role),
+	kube := issuer.Wrap(fake.NewFakeClient(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "tenant-a", Name: "app", Annotations: map[string]string{"eks.amazonaws.com/role-arn": role}}},
 		configMap("tenant-a", "good", "app")))
 	return &Reconciler{Client: kube, AWS: aws, Tokens: tokens, Metrics: m, Events: events.NewFakeRecorder(10),
 		HTTPClient: aroundAWS, Options: []auth.Option{auth.WithHTTPClient(aroundAWS)}}, registry
@@ -69,7 +82,11 @@ func TestReconcilerDeletesTheSeriesOfADeletedObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := testenv.Cloud(t)
+	cloud, err := cloudtest.NewCloud()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
 	cloud.AWS().AddOIDCProvider(account, issuer.URL(), issuer.HTTPClient(), aws.DefaultAudience)
 	cloud.AWS().SetRole(role,
 		cloudtest.Trust{Issuer: issuer.URL(), Subjects: []string{"system:serviceaccount:tenant-a:app"}})

@@ -1,26 +1,29 @@
 package main
 
+// These tests need the repository. They are not for your copy.
+
 import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/aws"
 	"github.com/workloadid/workloadid/cloudtest"
+	"github.com/workloadid/workloadid/internal/testing/cachetest"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/testenv"
@@ -30,11 +33,6 @@ func TestMain(m *testing.M) {
 	logTo(io.Discard)
 	goleak.VerifyTestMain(kubetest.Main(m))
 }
-
-const (
-	account = "123456789012"
-	role    = "arn:aws:iam::" + account + ":role/tenant"
-)
 
 // The controller runs on a real API server with exactly the rights of
 // config/controller.
@@ -58,12 +56,12 @@ func TestControllerWithShippedRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the identity is stored", func() bool {
+	kubetest.Eventually(t, "the identity is stored", func() bool {
 		var obj corev1.ConfigMap
 		err := cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: "good"}, &obj)
 		return err == nil && strings.Contains(obj.Data["identity"], "assumed-role/tenant/"+tenant+".app")
 	})
-	eventually(t, "an event says what is wrong", func() bool {
+	kubetest.Eventually(t, "an event says what is wrong", func() bool {
 		var events corev1.EventList
 		err := cluster.Client().List(t.Context(), &events, client.InNamespace(tenant))
 		for _, e := range events.Items {
@@ -74,12 +72,6 @@ func TestControllerWithShippedRights(t *testing.T) {
 		}
 		return err != nil
 	})
-}
-
-func configMap(namespace, name, serviceAccount string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Labels: map[string]string{label: "aws"}},
-		Data: map[string]string{"serviceAccountName": serviceAccount, "region": "eu-central-1"}}
 }
 
 // startController runs the program as the ServiceAccount of the manifest, until
@@ -132,18 +124,51 @@ func applyManifest(t *testing.T, cluster *kubetest.Cluster) {
 	}
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	const patience = time.Minute
-	condition := func(context.Context) (bool, error) { return done(), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, condition); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 func TestPagesShowCompiledCode(t *testing.T) {
 	document.Read(t, "README.md").Shows("reconciler.go", "// TenantClient returns")
 	page := document.Read(t, "docs/workload-identity.md")
 	page.Shows("reconciler.go", "// Reconciler writes")
 	page.Shows("main.go", "// cacheOptions lets")
+}
+
+// Tenants write all that the controller caches.
+func TestCacheKeepsLittle(t *testing.T) {
+	for name, row := range map[string]struct {
+		transform toolscache.TransformFunc
+		object    client.Object
+	}{
+		"ServiceAccounts": {auth.ServiceAccountTransform(&aws.Provider{}),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{aws.RoleARNAnnotation: ""}}}},
+		"ConfigMaps": {stripConfigMap,
+			&corev1.ConfigMap{Data: map[string]string{"serviceAccountName": "", "region": "", "identity": ""}}},
+	} {
+		t.Run(name, func(t *testing.T) { cachetest.Check(t, row.transform, row.object) })
+	}
+}
+
+// The README asks to copy these files.
+func TestCopyCompilesInAModuleOfItsOwn(t *testing.T) {
+	folder := t.TempDir()
+	for _, file := range []string{"main.go", "reconciler.go", "reconciler_test.go", "../../go.mod", "../../go.sum"} {
+		content, err := os.ReadFile(filepath.FromSlash(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const module = "github.com/workloadid/workloadid"
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"mod edit -module example.com/controller -require " + module + "@v0.1.0 -replace " +
+		module + "=" + root, "vet -mod=mod ."} {
+		run := exec.CommandContext(t.Context(), "go", strings.Fields(command)...) //nolint:gosec // the commands above
+		run.Dir, run.Env = folder, append(os.Environ(), "GOWORK=off", "GOPROXY=off")
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", command, err, out)
+		}
+	}
 }
