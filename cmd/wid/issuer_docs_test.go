@@ -22,9 +22,26 @@ func issuerBlocks(t *testing.T) []document.Block {
 	return document.Read(t, "docs/issuer.md").Blocks()
 }
 
+// recordingProgram writes its arguments into a line, with the content of files
+// in place of their names. It finds nothing but the account.
+const recordingProgram = `#!/bin/bash
+for argument in "$(basename "$0")" "$@"; do
+	case $argument in
+	file://*) tr -d '\n\t' < "${argument#file://}" ;;
+	*) printf %s "$argument" ;;
+	esac
+	printf '\t'
+done >> "$HOME/calls"
+echo >> "$HOME/calls"
+case "$*" in
+"sts get-caller-identity "*) echo ` + account + ` ;;
+*" get-"*) exit 1 ;;
+esac
+`
+
 // issuerEnvironment is an administrator with a cluster, a web server for
 // oidc.example.com that serves a directory, and clouds. The programs aws, az
-// and gcloud write down their arguments, and find nothing.
+// and gcloud are a recordingProgram.
 type issuerEnvironment struct {
 	*environment
 	t       *testing.T
@@ -34,21 +51,20 @@ type issuerEnvironment struct {
 
 func newIssuerEnvironment(t *testing.T, flags ...kubetest.Flag) *issuerEnvironment {
 	t.Helper()
-	w := &issuerEnvironment{environment: newEnvironment(t), t: t, cluster: kubetest.StartNew(t, flags...)}
-	for _, dir := range []string{".kube", "oidc.example.com"} {
-		if err := os.MkdirAll(filepath.Join(w.home, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kubeconfig, err := os.ReadFile(w.cluster.Kubeconfig(t))
-	if err != nil {
+	w := newIssuerAdministrator(t)
+	w.start(flags...)
+	return w
+}
+
+// newIssuerAdministrator returns an environment without a cluster.
+func newIssuerAdministrator(t *testing.T) *issuerEnvironment {
+	t.Helper()
+	w := &issuerEnvironment{environment: newEnvironment(t), t: t}
+	if err := os.MkdirAll(filepath.Join(w.home, "oidc.example.com"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w.write(t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
 	for _, program := range []string{"aws", "az", "gcloud"} {
-		w.write(t, filepath.Join(w.home, "bin", program),
-			"#!/bin/bash\nprintf '%s\\t' "+program+
-				" \"$@\" >> \"$HOME/calls\"\necho >> \"$HOME/calls\"\n[[ $* != *\" get-\"* ]]\n")
+		w.write(t, filepath.Join(w.home, "bin", program), recordingProgram)
 		if err := os.Chmod(filepath.Join(w.home, "bin", program), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
@@ -59,8 +75,19 @@ func newIssuerEnvironment(t *testing.T, flags ...kubetest.Flag) *issuerEnvironme
 	w.cloud.Azure().SetClientSecret(azureTenant, azureClient, "admin")
 	id, secret := w.cloud.AWS().AddUser(account, "admin")
 	w.env = append(w.env, "KUBECONFIG=", "AWS_ACCESS_KEY_ID="+id, "AWS_SECRET_ACCESS_KEY="+secret)
-	w.sh("kubectl create serviceaccount default") // which kube-controller-manager creates in a whole cluster
 	return w
+}
+
+// start starts the cluster.
+func (w *issuerEnvironment) start(flags ...kubetest.Flag) {
+	w.t.Helper()
+	w.cluster = kubetest.StartNew(w.t, flags...)
+	kubeconfig, err := os.ReadFile(w.cluster.Kubeconfig(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(w.t, filepath.Join(w.home, ".kube", "config"), string(kubeconfig))
+	w.sh("kubectl create serviceaccount default") // which kube-controller-manager creates in a whole cluster
 }
 
 // webServer serves a directory as the page's configuration of nginx does.
@@ -107,10 +134,16 @@ func (w *issuerEnvironment) apply() {
 			}
 			w.cloud.AWS().AddOIDCProvider(account, value("--url"), w.cloud.Client(), value("--client-id-list"))
 		case "aws iam create-role":
-			policy := w.trustPolicy(strings.TrimPrefix(value("--assume-role-policy-document"), "file://"))
-			w.cloud.AWS().SetRole(role(value("--role-name")), policy)
+			w.cloud.AWS().SetRole(role(value("--role-name")), w.trustPolicy(value("--assume-role-policy-document")))
 		case "aws s3api create-bucket":
 			w.cloud.AWS().SetBucket(value("--bucket"), cloudtest.S3Bucket{Account: account, Region: value("--region")})
+		case "aws s3api put-bucket-policy":
+			w.publish(value("--bucket"), value("--policy"))
+		case "aws iam delete-role":
+			w.cloud.AWS().RemoveRole(role(value("--role-name")))
+		case "aws iam delete-open-id-connect-provider":
+			_, host, _ := strings.Cut(value("--open-id-connect-provider-arn"), "oidc-provider/")
+			w.cloud.AWS().RemoveOIDCProvider(account, "https://"+host)
 		case "gcloud iam workload-identity-pools":
 			w.createPoolProvider(args, value)
 		case "az storage account":
@@ -142,9 +175,8 @@ func (w *issuerEnvironment) createPoolProvider(args []string, value func(flag st
 }
 
 // trustPolicy reads what IAM reads.
-func (w *issuerEnvironment) trustPolicy(file string) cloudtest.Trust {
+func (w *issuerEnvironment) trustPolicy(content string) cloudtest.Trust {
 	w.t.Helper()
-	content, err := os.ReadFile(filepath.Join(w.home, file))
 	var policy struct {
 		Version   string
 		Statement []struct {
@@ -153,9 +185,7 @@ func (w *issuerEnvironment) trustPolicy(file string) cloudtest.Trust {
 			Condition      struct{ StringEquals map[string]string }
 		}
 	}
-	if err == nil {
-		err = json.Unmarshal(content, &policy)
-	}
+	err := json.Unmarshal([]byte(content), &policy)
 	if err != nil || len(policy.Statement) != 1 || policy.Statement[0].Action != "sts:AssumeRoleWithWebIdentity" {
 		w.t.Fatalf("%s, %v", content, err)
 	}
