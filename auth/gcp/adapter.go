@@ -20,7 +20,7 @@ var _ oauth2.TokenSource = (*TokenSource)(nil)
 
 // NewTokenSource returns an oauth2.TokenSource with a Provider of its own, for
 // the options of [auth.GetAccessToken]. To make many, share a Provider and use
-// its method. All calls use ctx, because the method Token takes no context.
+// its method. The method Token takes no context, so all calls use ctx.
 //
 // Clients ask for a token before every request. Without [auth.WithCache] the
 // result keeps it itself, so each of several makes exchanges of its own.
@@ -65,7 +65,7 @@ func NewCredentials(opts ...auth.Option) *Credentials {
 }
 
 // NewCredentials returns credentials of cloud.google.com/go/auth that use p.
-// They honour the context of each call, and make no request before: in a
+// They honour the context of each call. NewCredentials makes no request: in a
 // reconciler, call [Provider.GetCredentials].
 func (p *Provider) NewCredentials(opts ...auth.Option) *Credentials {
 	return p.credentials(auth.NewAccessTokenSource(p, opts...))

@@ -22,8 +22,8 @@ var _ provider.RESTConfigProvider = (*Provider)(nil)
 const opCluster = "get the GKE cluster"
 
 // GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and
-// for the cluster. A call without the cluster's name needs its address and
-// certificate authority, or its DNS endpoint.
+// for the cluster. Without the cluster's name, a call needs its address and CA,
+// or its DNS endpoint.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
 	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
@@ -132,13 +132,13 @@ func clusterError(answer transport.Answer, name, secret string) *auth.Error {
 	return e
 }
 
-// clusterFields are the fields of clusterAnswer: node pools can have most of a
-// large answer.
+// clusterFields selects the fields of clusterAnswer, because node pools make up
+// most of a large answer.
 const clusterFields = "status,endpoint,masterAuth/clusterCaCertificate,privateClusterConfig(publicEndpoint,privateEndpoint)," +
 	"controlPlaneEndpointsConfig(dnsEndpointConfig/endpoint,ipEndpointsConfig(enabled,publicEndpoint,privateEndpoint))"
 
-// clusterAnswer holds the fields of the resource Cluster that access depends
-// on.
+// clusterAnswer holds the fields of the resource Cluster that decide the
+// access.
 type clusterAnswer struct {
 	name string
 
@@ -170,7 +170,7 @@ type endpoint struct {
 }
 
 // choose implements the rule of RFC-0010, "API Changes": a given address has to
-// be one of the cluster's.
+// be one of the cluster's addresses.
 func (c *clusterAnswer) choose(address string) (endpoint, error) {
 	if c.Status == "PROVISIONING" {
 		return endpoint{}, self.Unavailable(opCluster, "wait until it runs", "cluster %q: GKE is creating it", c.name)
@@ -200,7 +200,7 @@ func (c *clusterAnswer) choose(address string) (endpoint, error) {
 }
 
 // endpoints returns all endpoints in the order of preference, some of them
-// twice. The fields of older clusters come last.
+// twice. The fields that only older clusters have come last.
 func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 	var hosts []string
 	if ip := c.Endpoints.IP; ip.Enabled == nil || *ip.Enabled {
@@ -221,7 +221,7 @@ func (c *clusterAnswer) endpoints() ([]endpoint, error) {
 	return all, nil
 }
 
-// legacyPublic returns the field endpoint unless that is the private one.
+// legacyPublic returns the field endpoint unless it holds the private one.
 func (c *clusterAnswer) legacyPublic() string {
 	if c.Endpoint == c.Private.PrivateEndpoint || c.Endpoint == c.Endpoints.IP.PrivateEndpoint {
 		return ""
@@ -229,7 +229,7 @@ func (c *clusterAnswer) legacyPublic() string {
 	return c.Endpoint
 }
 
-// certificates returns the cluster's own authority in PEM.
+// certificates returns the cluster's own CA in PEM.
 func (c *clusterAnswer) certificates() ([]byte, error) {
 	if c.MasterAuth.CA == "" {
 		return nil, self.Unavailable(opCluster,

@@ -101,7 +101,7 @@ func (p *Provider) metadataIDToken(ctx context.Context, opts *provider.Options, 
 const credentialsVariable = "GOOGLE_APPLICATION_CREDENTIALS"
 
 // credentialsFile reads the file of application default credentials anew each
-// time, because it can change. The name is empty if there is none.
+// time, because it can change. The name is empty if no file exists.
 func credentialsFile() (content []byte, name string, err error) {
 	if name = os.Getenv(credentialsVariable); name != "" {
 		content, err = input.ReadFile(name)
@@ -115,7 +115,7 @@ func credentialsFile() (content []byte, name string, err error) {
 	name = wellKnownFile()
 	content, err = input.ReadFile(name)
 	if err != nil {
-		return nil, "", nil //nolint:nilerr // it is optional
+		return nil, "", nil //nolint:nilerr // the file is optional
 	}
 	return content, name, nil
 }
@@ -134,8 +134,8 @@ func wellKnownFile() string {
 	return filepath.Join(home, ".config", "gcloud", name)
 }
 
-// fileToken gets a token through Google's library. It makes a new token source
-// for each call, because a source keeps the context of its first call.
+// fileToken gets a token through Google's library. A token source of the
+// library keeps the context of its first call, so each call makes a new source.
 func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name string, content []byte) (*Token, error) {
 	badFile := func(err error) *auth.Error {
 		return self.Misconfigured("write them anew, or unset "+credentialsVariable,
@@ -171,8 +171,8 @@ func (p *Provider) fileToken(ctx context.Context, opts *provider.Options, name s
 const fileTokenTimeout = time.Minute
 
 // boundTransport ends requests with the context of the call, because the
-// library makes some without one. It keeps the last refusal or failure, which
-// the library returns as text only. It serves one goroutine.
+// library makes some requests without one. It keeps the last refusal or
+// failure, which the library returns as text only. It serves one goroutine.
 type boundTransport struct {
 	ctx     context.Context
 	next    http.RoundTripper
@@ -200,7 +200,8 @@ func (t *boundTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// explain classifies an error of the library without the bodies that it quotes.
+// explain classifies an error of the library, and drops the bodies that it
+// quotes.
 func (t *boundTransport) explain(err error) *auth.Error {
 	if cause := t.ctx.Err(); cause != nil {
 		return self.Unanswered(opControllerToken, cause)
@@ -224,7 +225,8 @@ type credentialsSource struct {
 	Source struct {
 		Executable json.RawMessage `json:"executable"`
 	} `json:"credential_source"`
-	// Next are the credentials that impersonate a service account, of any kind.
+	// Next holds the credentials that impersonate a service account. They can
+	// be of any kind.
 	Next *credentialsSource `json:"source_credentials"`
 }
 

@@ -58,8 +58,8 @@ func parseError(body []byte) serviceError {
 	return e
 }
 
-// classify goes by status and code. The text decides only where these say
-// nothing.
+// classify decides by status and code. The text decides only where both are
+// silent.
 func classify(answer transport.Answer, operation string, secrets ...string) (*auth.Error, serviceError) {
 	s := parseError(answer.Body)
 	e := self.Refused(operation, answer.Status, answer.Header)
@@ -84,7 +84,7 @@ func reasonOf(status int, s serviceError) provider.Reason {
 	case status == http.StatusTooManyRequests, isThrottled(s):
 		return auth.ErrThrottled
 	case status >= http.StatusInternalServerError, status < http.StatusBadRequest, isTemporary(status, s), !s.known:
-		return auth.ErrUnavailable // an unknown answer may be one of a proxy
+		return auth.ErrUnavailable // an unknown answer may come from a proxy
 	case s.reason == "SERVICE_DISABLED", s.code == "invalid_target", s.code == "invalid_request",
 		s.code == "invalid_scope",
 		s.code == "INVALID_ARGUMENT", s.code == "NOT_FOUND", s.code == "FAILED_PRECONDITION", status == http.StatusNotFound,
@@ -96,8 +96,8 @@ func reasonOf(status int, s serviceError) provider.Reason {
 	return auth.ErrDenied
 }
 
-// isThrottled recognizes limits that a service reports with another status than
-// 429, such as 403.
+// isThrottled recognizes rate limits that a service reports with another status
+// than 429, such as 403.
 func isThrottled(s serviceError) bool {
 	switch s.code {
 	case "RESOURCE_EXHAUSTED", "slow_down":
@@ -127,7 +127,7 @@ func isTemporary(status int, s serviceError) bool {
 	return false
 }
 
-// isStale reports clock skew: a token that was just issued has not expired.
+// isStale recognizes clock skew: a token that was just issued cannot be stale.
 func isStale(s serviceError) bool { return strings.Contains(s.message, "is stale to sign-in") }
 
 // cannotVerify reports that the token service could not fetch the issuer's
@@ -136,8 +136,8 @@ func cannotVerify(s serviceError) bool {
 	return strings.Contains(s.message, "connecting to the given credential's issuer")
 }
 
-// isTooLong reports that the subject is longer than google.subject may be. The
-// service names the attribute in the text, and did not before.
+// isTooLong reports that the subject exceeds the limit of google.subject. Older
+// texts of the service do not name the attribute.
 func isTooLong(s serviceError) bool {
 	return strings.Contains(s.message, "mapped attribute ") && strings.Contains(s.message, "exceeds the 127 bytes limit")
 }
@@ -150,7 +150,8 @@ func decode(answer transport.Answer, operation string, into any) error {
 	return nil
 }
 
-// isTransient recognizes answers to the tokens of a cluster whose keys are new.
+// isTransient recognizes a service that could not fetch the keys of the issuer,
+// as happens while they are new.
 func isTransient(answer transport.Answer) bool {
 	return answer.Status == http.StatusBadRequest && cannotVerify(parseError(answer.Body))
 }
@@ -207,7 +208,8 @@ func (e *exchange) exchangeRemedy(s serviceError) string {
 	return ""
 }
 
-// impersonationError explains why a service account cannot be impersonated.
+// impersonationError explains why the ServiceAccount cannot impersonate the
+// service account.
 func (e *exchange) impersonationError(answer transport.Answer, operation, federated string) *auth.Error {
 	err, s := classify(answer, operation, e.oidcToken, federated)
 	err.Message = fmt.Sprintf("service account %q: %s", e.email, err.Message)

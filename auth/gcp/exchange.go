@@ -103,7 +103,7 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	}
 	scope := strings.Join(scopes(e.opts), " ")
 	if e.email != "" {
-		scope = scopeCloudPlatform // the caller's scopes go into the service account's token
+		scope = scopeCloudPlatform // the caller's scopes apply to the service account's token
 	}
 	form := oauth.Exchange{Audience: e.audience, Scope: scope, RequestedTokenType: oauth.TokenTypeAccessToken,
 		SubjectToken: e.oidcToken, SubjectTokenType: oauth.TokenTypeJWT}.Form()
@@ -124,10 +124,10 @@ func (e *exchange) federate(ctx context.Context) (*Token, error) {
 	return newToken(opExchange, body.AccessToken, body.TokenType, "", expiry(now, body.ExpiresIn), now)
 }
 
-// expiry returns the time after the given number of seconds, the zero time if
-// the answer has none.
+// expiry returns the time after the given number of seconds. It returns the
+// zero time if the answer states no lifetime.
 func expiry(now time.Time, seconds float64) time.Time {
-	const most = 100 * 365 * 24 * 3600 // a Duration can hold it
+	const most = 100 * 365 * 24 * 3600 // fits into a Duration
 	if seconds == 0 || seconds > most {
 		return time.Time{}
 	}

@@ -24,25 +24,25 @@ const optionDelegates, optionLifetime = "gcp.WithDelegates", "gcp.WithLifetime"
 
 // WithDelegates sets the e-mail addresses of the service accounts between the
 // ServiceAccount and the service account of its annotation. Each needs the role
-// roles/iam.serviceAccountTokenCreator on the next, and the first has to trust
-// the ServiceAccount. It needs a ServiceAccount with
+// roles/iam.serviceAccountTokenCreator on the next one. The first has to trust
+// the ServiceAccount. The option needs a ServiceAccount with
 // [ServiceAccountAnnotation].
 func WithDelegates(emails ...string) auth.Option {
 	return auth.WithProviderOption(delegatesOption{}, slices.Clone(emails))
 }
 
-// WithLifetime sets the lifetime of access tokens in whole seconds, at most an
-// hour (see [Provider.AllowExtendedLifetime]). The default is an hour. It needs
-// a ServiceAccount with [ServiceAccountAnnotation].
+// WithLifetime sets the lifetime of access tokens in whole seconds. The maximum
+// and the default are an hour (see [Provider.AllowExtendedLifetime]). The
+// option needs a ServiceAccount with [ServiceAccountAnnotation].
 func WithLifetime(d time.Duration) auth.Option {
 	return auth.WithProviderOption(lifetimeOption{}, d)
 }
 
-// WithIDTokenAudience makes [auth.GetAccessToken] return an *IDToken with that
-// audience instead of an access token. Services that are not Google's own
-// accept it, such as those on Cloud Run. [auth.Policy.Audiences] has to list
-// the audience. It needs a ServiceAccount with [ServiceAccountAnnotation], or
-// the controller's own identity from the metadata server.
+// WithIDTokenAudience makes [auth.GetAccessToken] return an *IDToken with this
+// audience instead of an access token. Services other than Google's own, such
+// as one on Cloud Run, accept it. [auth.Policy.Audiences] has to list the
+// audience. The option needs a ServiceAccount with [ServiceAccountAnnotation],
+// or the controller's own identity from the metadata server.
 func WithIDTokenAudience(audience string) auth.Option {
 	return auth.WithProviderOption(idTokenOption{}, audience)
 }
@@ -157,10 +157,10 @@ const (
 )
 
 // validScope refuses the comma, because the metadata server separates scopes by
-// it.
+// commas.
 func validScope(s string) bool { return oauth.ValidScope(s) && !strings.Contains(s, ",") }
 
-// stsURL returns the address of the token endpoint, which gets the
+// stsURL returns the address of the token endpoint, which receives the
 // ServiceAccount's token.
 func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 	if opts.STSEndpoint == "" {
@@ -174,7 +174,8 @@ func (p *Provider) stsURL(opts *provider.Options) (string, error) {
 }
 
 // otherService returns the host of a service other than Google's, with its
-// port, "" if these options name none. ValidateOptions has allowed it.
+// port. It returns "" if the options name none. ValidateOptions has allowed the
+// host.
 func (p *Provider) otherService(opts *provider.Options) string {
 	if opts.STSEndpoint == "" {
 		return ""

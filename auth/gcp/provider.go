@@ -23,8 +23,8 @@ const (
 	// to impersonate. GKE defines it. Without it, the Kubernetes ServiceAccount
 	// itself has access, as a principal of the workload identity pool.
 	ServiceAccountAnnotation = annotation.GCPServiceAccount
-	// WorkloadIdentityProviderAnnotation is the provider in a workload identity
-	// pool that trusts the cluster, projects/<project
+	// WorkloadIdentityProviderAnnotation names a workload identity provider
+	// that trusts the cluster, projects/<project
 	// number>/locations/global/workloadIdentityPools/<pool>/providers/<provider>.
 	// Required outside GKE.
 	WorkloadIdentityProviderAnnotation = annotation.GCPWorkloadIdentityProvider
@@ -47,7 +47,7 @@ type Provider struct {
 	// if it is not 443. They receive the tokens of ServiceAccounts. Tokens for
 	// a host that is not Google's own have the audience https://<host>.
 	AllowedSTSHosts []string
-	// STSAudiences replaces that audience for hosts in AllowedSTSHosts.
+	// STSAudiences replaces this audience, by host of AllowedSTSHosts.
 	STSAudiences map[string]string
 
 	clients  provider.HTTPClients
@@ -102,7 +102,7 @@ func (*Provider) GetAnnotations() []string {
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("gcpUniverse", p.UniverseDomain)
 	if sa != nil {
-		// It is the audience of the exchange, also if the caller chose another
+		// The exchange has this audience, even if the caller chose another
 		// audience for the ServiceAccount's token.
 		key.Add("gcpProvider", sa.Annotations[WorkloadIdentityProviderAnnotation])
 	}
@@ -112,8 +112,9 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 // GetAudiences returns the full resource name of the provider that
 // [WorkloadIdentityProviderAnnotation] names. Without the annotation it returns
 // the workload identity pool of the GKE cluster, which it learns once from the
-// metadata server. A service other than Google's has its audience from
-// STSAudiences, else its URL: it could use a token for Google there.
+// metadata server. For a service other than Google's it returns the audience
+// from STSAudiences, else the service's URL. Such a service never gets Google's
+// audience, because it could use the token at Google.
 func (p *Provider) GetAudiences(ctx context.Context, sa *corev1.ServiceAccount,
 	opts *provider.Options) ([]string, error) {
 	if host := p.otherService(opts); host != "" {
@@ -145,7 +146,7 @@ func (p *Provider) resourceName(w gcpname.WorkloadIdentityProvider) string {
 }
 
 // GetIdentity returns the e-mail address of the service account to impersonate,
-// "" if there is none.
+// or "" without one.
 func (p *Provider) GetIdentity(sa *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	if _, ok := sa.Annotations[WorkloadIdentityProviderAnnotation]; ok {
 		if _, err := p.workloadIdentityProvider(sa); err != nil {

@@ -14,16 +14,16 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// tokenUser is the user name beside an access token, from which registries and
-// Git servers take the identity.
+// tokenUser is the user name that registries and Git servers require beside an
+// access token. They take the identity from the token.
 const tokenUser = "oauth2accesstoken"
 
 // ParseArtifactRepository accepts repositories in Artifact Registry: at gcr.io,
 // <region>.gcr.io or <location>-docker.pkg.dev, or in the universe s3nsapis.fr
 // at docker.s3nsregistry.fr or <location>-docker.s3nsregistry.fr. All
 // registries of a universe accept the same credential. It refuses a registry of
-// another universe: another company runs it, and the password is the access
-// token.
+// another universe, because another company runs it and would receive the
+// access token as password.
 func (p *Provider) ParseArtifactRepository(artifactRepository string,
 	_ *provider.Options) (registryInput string, err error) {
 	host, err := provider.RegistryHost(artifactRepository)
@@ -44,8 +44,9 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string,
 	}
 }
 
-// OwnsRegistry implements [provider.RegistryOwner] for the hosts that are named
-// as registries of a known universe. A Keychain is not anonymous there.
+// OwnsRegistry implements [provider.RegistryOwner]. It claims the hosts whose
+// names look like registries of a known universe. A Keychain never accesses
+// them anonymously.
 func (*Provider) OwnsRegistry(host string) bool { return gcpname.LooksLikeRegistry(host) }
 
 // GetAccessTokenOptionsForArtifactRepository returns none: the default scopes

@@ -31,9 +31,9 @@ func (t *Token) AccessToken() string { return t.accessToken.Reveal() }
 // ExpiresAt returns the time at which the token expires.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
-// ServiceAccountEmail returns the e-mail address of the service account that
-// was impersonated. It is "" for the controller's own identity, and where the
-// Kubernetes ServiceAccount acts itself.
+// ServiceAccountEmail returns the e-mail address of the impersonated service
+// account. It is "" for the controller's own identity, and where the Kubernetes
+// ServiceAccount itself has access.
 func (t *Token) ServiceAccountEmail() string { return t.email }
 
 const tokenType = "Bearer"
