@@ -12,7 +12,7 @@ import (
 
 // TokenSource is an [oauth2.TokenSource]. It is safe for concurrent use.
 type TokenSource struct {
-	ctx    context.Context // Token has none
+	ctx    context.Context // the method Token takes no context
 	source *auth.AccessTokenSource
 }
 
@@ -22,17 +22,17 @@ var _ oauth2.TokenSource = (*TokenSource)(nil)
 // [auth.GetAccessToken]. Its Token method has no context, so it uses ctx: once
 // ctx is done, every call fails. Calls fail with the errors of
 // auth.GetAccessToken, and with [auth.ErrMisconfigured] for a token that is not
-// an access token. Each call returns a token of its own.
+// an access token. Each call returns a copy of its own.
 //
 // Give it a cache with [auth.WithCache]. [oauth2.NewClient] keeps the token
-// until it expires, so a ServiceAccount that is deleted keeps its access until
-// then; [Provider.NewTransport] does not, and honours the context of each
-// request.
+// until it expires, so a deleted ServiceAccount keeps its access until then.
+// [Provider.NewTransport] asks for the token at every request, and honours the
+// context of each.
 func (p *Provider) NewTokenSource(ctx context.Context, opts ...auth.Option) *TokenSource {
 	return &TokenSource{ctx: ctx, source: auth.NewAccessTokenSource(p, opts...)}
 }
 
-// Invalidate replaces the token, because a service has refused it: see
+// Invalidate replaces the token after a service has refused it, see
 // [auth.WithInvalidBefore].
 func (s *TokenSource) Invalidate() { s.source.Invalidate() }
 
@@ -58,15 +58,16 @@ type Transport struct {
 }
 
 // NewTransport returns a [Transport] that sends requests through base (nil:
-// [http.DefaultTransport]). hosts are the services that may see the token,
-// <host> or <host>:<port>, compared whole; without a port it is 443. opts are
+// [http.DefaultTransport]). hosts are the services that may see the token, as
+// <host> or <host>:<port>, compared whole. The default port is 443. opts are
 // the options of [auth.GetAccessToken]. Pass a cache with [auth.WithCache],
 // because each request asks for the token.
 //
-// A request to one of the hosts gets the token, which replaces an Authorization
-// header of its own. It is refused unless it uses https. Requests to other
-// hosts, also after a redirect, pass unchanged and without the token. Missing
-// or malformed hosts fail with [auth.ErrMisconfigured].
+// A request to one of the hosts gets the token, which replaces any
+// Authorization header of the request. The Transport refuses such a request
+// unless it uses https. Requests to other hosts, also after a redirect, pass
+// unchanged and without the token. Missing or malformed hosts fail with
+// [auth.ErrMisconfigured].
 func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...auth.Option) (*Transport, error) {
 	canonical, err := canonicalHosts(hosts)
 	if err != nil {
@@ -81,15 +82,14 @@ func (p *Provider) NewTransport(base http.RoundTripper, hosts []string, opts ...
 	return &Transport{base: base, hosts: canonical, source: auth.NewAccessTokenSource(p, opts...)}, nil
 }
 
-// Invalidate replaces the token, because one of the hosts has refused it: see
+// Invalidate replaces the token after one of the hosts has refused it, see
 // [auth.WithInvalidBefore].
 func (t *Transport) Invalidate() { t.source.Invalidate() }
 
 // RoundTrip implements [http.RoundTripper]. It honours the request's context.
 // It fails with the errors of [auth.GetAccessToken] and of the base.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	// The host of the address is not enough: behind one address there may be
-	// several hosts.
+	// The header Host counts too, because one address can serve several hosts.
 	if !t.lists(req.URL.Host) || req.Host != "" && !t.lists(req.Host) {
 		return t.base.RoundTrip(req)
 	}

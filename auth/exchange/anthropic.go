@@ -15,28 +15,29 @@ const (
 	// ServiceAccount act as its service account.
 	AnthropicFederationRuleAnnotation = annotationPrefix + "anthropic-federation-rule-id"
 	// AnthropicServiceAccountAnnotation names the service account of
-	// Anthropic's organization as which a ServiceAccount works.
+	// Anthropic's organization that a ServiceAccount acts as.
 	AnthropicServiceAccountAnnotation = annotationPrefix + "anthropic-service-account-id"
 )
 
 // NewAnthropic returns a [Provider] for Anthropic's API. A federation rule of
 // the organization has to know the cluster's issuer or its keys, and the
-// subject system:serviceaccount:<namespace>:<name>. It also names the audience,
-// which you choose.
+// subject system:serviceaccount:<namespace>:<name>. The rule also names the
+// audience, which you choose.
 //
 // A rule names one service account. With an empty federationRuleID each
-// ServiceAccount needs [AnthropicFederationRuleAnnotation]. Otherwise the rule
-// and its service account are the same for all ServiceAccounts that it matches,
-// and Anthropic only compares [AnthropicServiceAccountAnnotation] with it: that
-// separates no tenants. Set workspace_id in Parameters where the rule has
-// several workspaces. Calls of the API carry the header "anthropic-beta:
-// oauth-2025-04-20". An answer without a lifetime counts as valid for
-// AssumedLifetime.
+// ServiceAccount needs [AnthropicFederationRuleAnnotation]. Otherwise all
+// ServiceAccounts that the rule matches share the rule and its service account.
+// Anthropic then only compares [AnthropicServiceAccountAnnotation] with it,
+// which separates no tenants.
+//
+// Set workspace_id in Parameters where the rule has several workspaces. Calls
+// of the API carry the header "anthropic-beta: oauth-2025-04-20". An answer
+// without a lifetime counts as valid for AssumedLifetime.
 //
 // Anthropic accepts each token once, unless the issuer there has check_jti off.
-// So no request is repeated: a lost answer is [auth.ErrUnavailable], and the
-// next call sends a new token. An [auth.TokenRequest], which repeats its token,
-// is refused.
+// So the provider repeats no request: a lost answer is [auth.ErrUnavailable],
+// and the next call sends a new token. The provider refuses an
+// [auth.TokenRequest], which repeats its token.
 func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *Provider {
 	p := &Provider{
 		Name: "anthropic", Endpoint: "https://api.anthropic.com/v1/oauth/token", Grant: GrantJWTBearer, JSONBody: true,
@@ -52,7 +53,7 @@ func NewAnthropic(organizationID, federationRuleID, kubernetesAudience string) *
 	return p
 }
 
-// anthropic takes a token once.
+// anthropic accepts each token once.
 type anthropic struct{ oauthForm }
 
 func (anthropic) headers() map[string]string {

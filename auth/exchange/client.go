@@ -42,9 +42,9 @@ func PublicClient(clientID string) ClientAuthentication {
 		}}
 }
 
-// A SecretFunc returns the client's secret. Every exchange calls it, so that a
-// replaced secret is used from then on: read it from a file or an informer. It
-// is called concurrently and has to honour the context.
+// A SecretFunc returns the client's secret. Read it from a file or an informer:
+// every exchange calls the function, so it uses a replaced secret at once.
+// Calls are concurrent, and have to honour the context.
 type SecretFunc func(ctx context.Context) (string, error)
 
 // ClientSecretBasic sends the client's secret in the Authorization header
@@ -63,8 +63,8 @@ func ClientSecretBasic(clientID string, secret SecretFunc) ClientAuthentication 
 			return self.Misconfigured("have the function return the secret or an error", "the secret of client %.100q is empty",
 				clientID)
 		}
-		// Both are form-encoded first (RFC 6749, section 2.3.1): a colon in the
-		// ID would end it.
+		// Both are form-encoded first (RFC 6749, section 2.3.1), because a
+		// colon would end the ID.
 		basic := base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(clientID) + ":" + url.QueryEscape(value)))
 		r.addSecrets(value, url.QueryEscape(value), basic)
 		r.authorization = "Basic " + basic
@@ -74,8 +74,8 @@ func ClientSecretBasic(clientID string, secret SecretFunc) ClientAuthentication 
 }
 
 // ServiceAccountAssertion authenticates with a token of the controller's own
-// ServiceAccount (RFC 7521, section 4.2), for servers that trust the cluster's
-// issuer for clients: no secret is stored anywhere. Every exchange asks the
+// ServiceAccount (RFC 7521, section 4.2). The server has to trust the cluster's
+// issuer for clients. No secret is stored anywhere. Every exchange asks the
 // source; [auth.NewFileTokenSource] reads a projected volume. The client ID is
 // optional if the server finds the client by the token's subject.
 func ServiceAccountAssertion(clientID string, source auth.SubjectTokenSource) ClientAuthentication {

@@ -1,7 +1,7 @@
 package exchange
 
 // ConfluentIdentityPoolAnnotation names the identity pool of Confluent Cloud
-// whose rights a ServiceAccount has.
+// that gives a ServiceAccount its permissions.
 const ConfluentIdentityPoolAnnotation = annotationPrefix + "confluent-identity-pool-id"
 
 // NewConfluent returns a [Provider] for Confluent Cloud. Its identity provider

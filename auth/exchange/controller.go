@@ -36,8 +36,8 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 }
 
 // ownToken gets a token of the controller itself. It checks that the token may
-// be sent out, as auth does for ServiceAccount tokens: a file may hold a token
-// for the API server.
+// be sent out, as auth does for ServiceAccount tokens, because a file may hold
+// a token for the API server.
 func ownToken(ctx context.Context, source auth.SubjectTokenSource, what string, audiences []string,
 	opts *provider.Options) (string, error) {
 	token, _, err := source.Token(ctx, slices.Clone(audiences))

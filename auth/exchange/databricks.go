@@ -2,20 +2,19 @@ package exchange
 
 import "strings"
 
-// DatabricksClientIDAnnotation names the client ID of the service principal as
-// which a ServiceAccount works.
+// DatabricksClientIDAnnotation names the client ID of the service principal
+// that a ServiceAccount acts as.
 const DatabricksClientIDAnnotation = annotationPrefix + "databricks-client-id"
 
 // NewDatabricks returns a [Provider] for a workspace of Databricks, such as
 // https://dbc-1.cloud.databricks.com, or for an account,
 // https://accounts.cloud.databricks.com/oidc/accounts/<ID>. A federation policy
 // of the service principal has to know the cluster's issuer, the subject
-// system:serviceaccount:<namespace>:<name>, and the audience, which is yours to
-// choose.
+// system:serviceaccount:<namespace>:<name>, and the audience, which you choose.
 //
-// Each ServiceAccount needs [DatabricksClientIDAnnotation]. Where the policy is
-// one of the account, which finds the principal by claims, delete client_id
-// from AnnotatedParameters.
+// Each ServiceAccount needs [DatabricksClientIDAnnotation]. A policy of the
+// account finds the principal by claims: then delete client_id from
+// AnnotatedParameters.
 func NewDatabricks(url, kubernetesAudience string) *Provider {
 	endpoint := strings.TrimSuffix(url, "/")
 	if !strings.Contains(endpoint, "/oidc/accounts/") {

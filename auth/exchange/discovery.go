@@ -19,8 +19,8 @@ import (
 const opDiscovery = "look up the token endpoint"
 
 // endpoint returns the address of the token endpoint. It holds no lock while it
-// reads the issuer's metadata: the first concurrent callers all read them, each
-// through its own proxy. A failure is not remembered.
+// reads the issuer's metadata, so the first concurrent callers all read them,
+// each through its own proxy. It does not remember a failure.
 func (p *Provider) endpoint(ctx context.Context, httpClient *http.Client) (*url.URL, error) {
 	if known := cmp.Or(p.learn().endpoint, p.discovered.Load()); known != nil {
 		return known, nil
@@ -54,7 +54,7 @@ func (p *Provider) discover(ctx context.Context, httpClient *http.Client) (endpo
 			problem.Reason = auth.ErrThrottled
 		}
 		if problem.Reason == auth.ErrThrottled || answer.Status >= http.StatusInternalServerError {
-			break // the next one would fare no better
+			break // the next URL would fail in the same way
 		}
 	}
 	return nil, problem

@@ -3,7 +3,7 @@ package exchange
 import "strings"
 
 // DockerHubConnectionAnnotation names the OIDC connection of the organization
-// whose rights a ServiceAccount has.
+// that gives a ServiceAccount its permissions.
 const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-id"
 
 // NewDockerHub returns a [Provider] for OIDC connections of an organization of
@@ -14,8 +14,8 @@ const DockerHubConnectionAnnotation = annotationPrefix + "docker-hub-connection-
 // [auth.NewKeychain] serve Docker Hub with the organization and the issued
 // token.
 //
-// Docker documents connections for GitHub Actions only: that a Kubernetes
-// issuer is accepted is unproven.
+// Docker documents connections for GitHub Actions only. It is unproven that
+// Docker accepts the issuer of a Kubernetes cluster.
 func NewDockerHub(organization string) *Provider {
 	return &Provider{
 		Name: "docker-hub", Endpoint: "https://identity.docker.com/oauth/token",

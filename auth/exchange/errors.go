@@ -45,8 +45,8 @@ func (r *tokenRequest) refusal(answer transport.Answer, a oauth.Answer) error {
 	return e
 }
 
-// notJSON returns the error of an answer from something else than an
-// authorization server, such as a proxy or a load balancer.
+// notJSON returns the error of an answer that no authorization server gives. A
+// proxy or a load balancer may have sent it.
 func (r *tokenRequest) notJSON(answer transport.Answer) error {
 	e := r.failure(answer, oauth.Answer{})
 	kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
@@ -74,7 +74,7 @@ func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Er
 	e := &auth.Error{Operation: opExchange, StatusCode: answer.Status, RequestID: r.requestID(answer),
 		Wait: transport.RetryAfter(answer.Header, time.Now())}
 	v := r.verdict(a)
-	// A proxy's page has no reason of the service.
+	// An answer that reports no failure may come from a proxy.
 	if reason, place := r.provider.form().reason(answer.Status); a.Failed && reason != "" {
 		v = verdict{reason: reason, remedy: r.trustRemedy()}
 		if reason == auth.ErrMisconfigured {
@@ -97,13 +97,12 @@ func (r *tokenRequest) failure(answer transport.Answer, a oauth.Answer) *auth.Er
 	return e.About(v.options...)
 }
 
-// verdict is the class of a refusal, and its remedy with the fields that it is
-// about.
+// verdict classifies a refusal. The remedy names the fields that caused it.
 type verdict struct {
 	reason  provider.Reason
 	remedy  string
 	options []string
-	unknown bool // no code of OAuth tells
+	unknown bool // no OAuth code explains the refusal
 }
 
 func verdictOf(reason provider.Reason, remedy string, options ...string) verdict {
@@ -112,7 +111,7 @@ func verdictOf(reason provider.Reason, remedy string, options ...string) verdict
 
 func (r *tokenRequest) verdict(a oauth.Answer) verdict {
 	p, code := r.provider, a.Code
-	noClient := p.Client == nil && p.form().title() == "" // a service knows the controller otherwise
+	noClient := p.Client == nil && p.form().title() == "" // a service authenticates the controller in another way
 	if p.Grant == GrantClientCredentials && slices.Contains([]string{"invalid_client", "unauthorized_client"}, code) {
 		code = "invalid_grant" // the tenant is the client
 	}
@@ -159,19 +158,19 @@ func (r *tokenRequest) verdict(a oauth.Answer) verdict {
 	case "slow_down": // of RFC 8628
 		return verdict{reason: auth.ErrThrottled}
 	case "":
-		if a.Failed { // a refusal of the service, though without a code
+		if a.Failed { // the service refused, though without a code
 			return verdict{reason: auth.ErrDenied, remedy: r.trustRemedy(), unknown: true}
 		}
 		remedy := fmt.Sprintf("check that %q is up, what guards it, and that its token endpoint is the right one",
 			r.endpoint.Host)
-		return verdict{reason: auth.ErrUnavailable, remedy: remedy, unknown: true} // perhaps not the server's own answer
+		return verdict{reason: auth.ErrUnavailable, remedy: remedy, unknown: true} // perhaps a proxy answered
 	}
 	return verdict{reason: auth.ErrDenied, unknown: true}
 }
 
-// malformed explains invalid_request. In RFC 8693 it is also the code for
-// tokens that the server does not trust. The assertions of RFC 7523 have codes
-// of their own, so that the rest of the request is wrong.
+// malformed explains invalid_request. In RFC 8693 this code also covers tokens
+// that the server does not trust. RFC 7523 has codes of its own for assertions,
+// so there the rest of the request is wrong.
 func (r *tokenRequest) malformed() verdict {
 	p := r.provider
 	options := []string{optionGrant, optionParameters}
@@ -224,8 +223,8 @@ func quoted(namesAndValues ...string) string {
 	return strings.Join(list, " and ")
 }
 
-// trustRemedy names the token that the server has to trust, and what the
-// ServiceAccount asked for.
+// trustRemedy names the token that the server has to trust, and the values that
+// the ServiceAccount asked for.
 func (r *tokenRequest) trustRemedy() string {
 	purpose := cmp.Or(r.provider.form().title(), r.provider.Grant.title())
 	if named := r.named(); len(named) > 0 {
@@ -275,8 +274,8 @@ func (g Grant) short() string {
 	return "the grant " + string(g)
 }
 
-// isTransient reports failures that pass by themselves although their status
-// does not tell.
+// isTransient recognizes failures that pass by themselves although their status
+// suggests a refusal.
 func (r *tokenRequest) isTransient(answer transport.Answer) bool {
 	if answer.Status != http.StatusBadRequest {
 		return answer.Status == http.StatusRequestTimeout
@@ -295,8 +294,8 @@ func shortCode(code string) string {
 	return code
 }
 
-// clean redacts and bounds the server's text. A secret that is too short to be
-// redacted drops the whole text.
+// clean redacts and bounds the server's text. It drops the whole text if a
+// secret is too short to be redacted.
 func (r *tokenRequest) clean(text string) string {
 	text = redact.Text(text, r.secrets...)
 	if slices.ContainsFunc(r.secrets, func(secret string) bool { return strings.Contains(text, secret) }) {

@@ -78,7 +78,7 @@ type tokenRequest struct {
 	parsed *parsed // of the last try
 }
 
-// parsed is the JSON of an answer, or an error if it is none.
+// parsed is the JSON of an answer, or the error of an answer that is not JSON.
 type parsed struct {
 	object exactjson.Object
 	err    error

@@ -16,8 +16,8 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// Grant says how the tenant's token is presented to the server: the grant_type
-// of OAuth 2.0.
+// Grant is the grant_type of OAuth 2.0. It decides how the provider presents
+// the tenant's token to the server.
 type Grant string
 
 const (
@@ -36,7 +36,7 @@ const (
 type oauthForm struct {
 	name string
 	// ownAudience reports that the service publishes no audience for Kubernetes
-	// tokens: KubernetesAudience is required.
+	// tokens, so KubernetesAudience is required.
 	ownAudience bool
 }
 
@@ -113,7 +113,7 @@ func (oauthForm) request(ctx context.Context, r *tokenRequest) (*http.Request, e
 	return req, err
 }
 
-// fields are the form of the grant.
+// fields returns the form of the grant.
 func (r *tokenRequest) fields() url.Values {
 	form := url.Values{}
 	switch p := r.provider; p.Grant {

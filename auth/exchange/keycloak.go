@@ -9,8 +9,8 @@ package exchange
 //
 // The audience of the ServiceAccount's token is the realm's URL. The realm
 // refuses tokens that live longer than an hour. The token endpoint comes from
-// the realm's metadata. No annotation is needed: the realm finds the client by
-// issuer and subject.
+// the realm's metadata. The realm finds the client by issuer and subject, so no
+// annotation is needed.
 func NewKeycloak(realmURL string) *Provider {
 	return &Provider{Name: "keycloak", IssuerURL: realmURL, Grant: GrantClientCredentials,
 		service: oauthForm{name: "Keycloak"}}

@@ -20,7 +20,7 @@ const (
 // NewOctoSTS returns a [Provider] for installation tokens of GitHub from
 // octo-sts (octo-sts.dev, or the host of your own). The trust policy has to
 // name the cluster's issuer and the subject
-// system:serviceaccount:<namespace>:<name>; the audience is the host. Each
+// system:serviceaccount:<namespace>:<name>. The audience is the host. Each
 // ServiceAccount needs [OctoSTSScopeAnnotation] and
 // [OctoSTSIdentityAnnotation]. GitHub ignores the case of repositories, so
 // [auth.Policy.Authorize] sees the scope in lower case. Tokens live for an

@@ -3,15 +3,15 @@ package exchange
 import "time"
 
 // OpenAIServiceAccountAnnotation names the service account of OpenAI's project
-// as which a ServiceAccount works.
+// that a ServiceAccount acts as.
 const OpenAIServiceAccountAnnotation = annotationPrefix + "openai-service-account-id"
 
 // NewOpenAI returns a [Provider] for OpenAI's API. The organization's identity
 // provider has to know the cluster's issuer, or its keys, and the audience
-// https://api.openai.com/v1; a mapping lets the subject
-// system:serviceaccount:<namespace>:<name> be the service account. Each
-// ServiceAccount needs [OpenAIServiceAccountAnnotation]. Parameters takes
-// client_id where the organization asks for one.
+// https://api.openai.com/v1. A mapping lets the subject
+// system:serviceaccount:<namespace>:<name> act as the service account. Each
+// ServiceAccount needs [OpenAIServiceAccountAnnotation]. Set client_id in
+// Parameters if the organization requires it.
 func NewOpenAI(identityProviderID string) *Provider {
 	return &Provider{
 		Name: "openai", Endpoint: "https://auth.openai.com/oauth/token", JSONBody: true,

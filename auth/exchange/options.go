@@ -21,14 +21,14 @@ type (
 	resourceKey struct{}
 )
 
-// WithAudience sets the audience of the issued token for one call, instead of
-// [Provider.Audience]. It has to be that or one of [Provider.AllowedAudiences].
+// WithAudience sets the audience of the issued token for one call. It has to be
+// [Provider.Audience] or one of [Provider.AllowedAudiences].
 func WithAudience(audience string) auth.Option {
 	return auth.WithProviderOption(audienceKey{}, audience)
 }
 
-// WithResource sets the resource of the issued token for one call, instead of
-// [Provider.Resource]. It has to be that or one of [Provider.AllowedResources].
+// WithResource sets the resource of the issued token for one call. It has to be
+// [Provider.Resource] or one of [Provider.AllowedResources].
 func WithResource(resource string) auth.Option {
 	return auth.WithProviderOption(resourceKey{}, resource)
 }
@@ -92,8 +92,8 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 type config struct {
 	err       error
 	audiences [1]string // of the ServiceAccount's token
-	endpoint  *url.URL  // nil if the issuer's metadata name it
-	metadata  []string  // URLs of those
+	endpoint  *url.URL  // nil if the issuer's metadata name the endpoint
+	metadata  []string  // URLs of the metadata
 	hosts     []string  // canonical, where the issuer's token endpoint may be
 	key       string
 
@@ -113,7 +113,7 @@ func (p *Provider) learn() *config {
 	return &p.config
 }
 
-// server is the server's name for itself, as far as the controller knows it.
+// server returns the name by which the controller knows the server.
 func (p *Provider) server() string { return cmp.Or(p.Endpoint, p.IssuerURL) }
 
 func (p *Provider) check() error {
@@ -182,7 +182,7 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 }
 
 // canonicalHost returns <host>:<port> in the one form in which hosts are
-// compared, with 443 for no port.
+// compared. The default port is 443.
 func canonicalHost(host string) (string, bool) {
 	if strings.ContainsAny(host, "/?") {
 		return "", false
@@ -205,9 +205,9 @@ func canonicalHosts(hosts []string) (canonical []string, err error) {
 	return canonical, nil
 }
 
-// fingerprint tells Provider values apart that share a cache. Go's syntax shows
-// each field of the service. The actor shapes the token too, but sources of
-// tokens cannot be compared: such a Provider shares with none.
+// fingerprint distinguishes Provider values that share a cache. Go's syntax
+// shows each field of the service. The actor shapes the token too, but sources
+// of tokens cannot be compared, so a Provider with an actor shares no entries.
 func (p *Provider) fingerprint() string {
 	values := []string{p.Endpoint, p.IssuerURL, p.RequestedTokenType, p.SubjectTokenType, p.ActorTokenType, p.TokenFile,
 		p.KubernetesAudience, p.AssumedLifetime.String(), string(p.Grant), fmt.Sprint(p.JSONBody, p.AssumeBearer),
@@ -220,6 +220,6 @@ func (p *Provider) fingerprint() string {
 	if p.ActorToken != nil || p.Client != nil && p.Client.settings().id == "" {
 		values = append(values, rand.Text())
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", values)) // quoted: no two lists look the same
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", values)) // quoted: different lists never collide
 	return string(sum[:])
 }

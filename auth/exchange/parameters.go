@@ -110,8 +110,8 @@ func (p *Provider) checkHeaders() error {
 
 const headerLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-// reserves holds for OAuth's forms: a service with a form of its own names its
-// parameters.
+// reserves applies to the forms of OAuth. A service with a form of its own
+// names its parameters.
 func (p *Provider) reserves(name string) bool {
 	if slices.Contains(p.form().parameters(), name) {
 		return false
@@ -120,8 +120,8 @@ func (p *Provider) reserves(name string) bool {
 		strings.HasPrefix(name, "client_assertion")
 }
 
-// valueFor returns the value for a ServiceAccount, which is nil for the
-// controller itself.
+// valueFor returns the value for a ServiceAccount. It is nil for the controller
+// itself.
 func (one *parameter) valueFor(sa *corev1.ServiceAccount) (string, error) {
 	switch {
 	case one.annotation == "":
@@ -172,7 +172,7 @@ func (c *config) values(sa *corev1.ServiceAccount) (map[string]string, error) {
 	return values, nil
 }
 
-// identity returns the annotated parameters: the value of a single one, else
+// identity returns the value of a single annotated parameter, or several as
 // name=value,name=value.
 func (c *config) identity(sa *corev1.ServiceAccount) (string, error) {
 	var all string

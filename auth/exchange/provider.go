@@ -33,28 +33,28 @@ const (
 )
 
 // Provider implements [auth.Provider] with an OAuth 2.0 authorization server.
-// Either Endpoint or IssuerURL has to be set; without them every call is
-// refused with [auth.ErrMisconfigured]. All fields belong to the controller:
-// never fill them in from what a tenant writes. Share one Provider in the whole
-// controller: it keeps connections and what it has learned. It is safe for
-// concurrent use if its fields do not change any more.
+// Set Endpoint or IssuerURL: without them every call fails with
+// [auth.ErrMisconfigured]. All fields belong to the controller: never fill them
+// in from what a tenant writes. Share one Provider in the whole controller,
+// because it keeps connections and the endpoint that it has looked up. It is
+// safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
-	// Name tells several providers of this kind apart. Empty: ProviderName.
+	// Name distinguishes several providers of this kind. Empty: ProviderName.
 	Name string
 
-	// Endpoint is the https URL of the token endpoint, perhaps with a query
+	// Endpoint is the https URL of the token endpoint. It may have a query
 	// (RFC 6749, section 3.2). It excludes IssuerURL.
 	Endpoint string
 	// IssuerURL is the server's issuer identifier, an https URL without query
-	// and fragment. The token endpoint is looked up in its metadata on first
-	// need, once.
+	// and fragment. The first call that needs the token endpoint looks it up in
+	// the issuer's metadata, once.
 	IssuerURL string
 	// AllowedEndpointHosts are hosts, with the port if it is not 443, where the
-	// issuer's token endpoint may be. The issuer's own is always allowed.
+	// issuer's token endpoint may be. The issuer's own host is always allowed.
 	AllowedEndpointHosts []string
 
-	// Grant says how the tenant's token is presented. Fields that it, or a
-	// service's own form, cannot send are refused.
+	// Grant selects how the provider presents the tenant's token. The provider
+	// refuses fields that the grant, or a service's own form, cannot send.
 	Grant Grant
 	// JSONBody sends the parameters as a JSON object instead of a form.
 	JSONBody bool
@@ -64,11 +64,11 @@ type Provider struct {
 	// actor_*, requested_token_type, audience, resource, scope and jwt, and
 	// client_id if Client is set.
 	Parameters map[string]string
-	// AnnotatedParameters are sent too: parameter to annotation of the
-	// ServiceAccount (auth.WithAnnotations wins). A parameter is never also in
-	// Parameters. An annotation that is missing, or is not 1 to 256 of
-	// [A-Za-z0-9._:/@+-], is ErrMisconfigured. GetIdentity returns them, so
-	// that auth.Policy.Authorize sees them.
+	// AnnotatedParameters are sent too. They map a parameter to an annotation
+	// of the ServiceAccount (auth.WithAnnotations wins). A parameter is never
+	// also in Parameters. A missing annotation, or one that is not 1 to 256 of
+	// [A-Za-z0-9._:/@+-], is ErrMisconfigured. GetIdentity returns the values,
+	// so auth.Policy.Authorize sees them.
 	AnnotatedParameters map[string]string
 	// Headers are sent with each request. They may hold a key of the
 	// controller, so errors never repeat their values. Authorization, Accept,
@@ -83,15 +83,15 @@ type Provider struct {
 	Audience string
 	// DefaultScopes are requested by calls without auth.WithScopes.
 	DefaultScopes []string
-	// Resource is the URI of the service that accepts the issued token (RFC
-	// 8707), without a fragment. Optional.
+	// Resource is the URI, without a fragment, of the service that accepts the
+	// issued token (RFC 8707). Optional.
 	Resource string
 	// AllowedAudiences and AllowedResources list the values that calls may
 	// choose instead, with WithAudience and WithResource.
 	AllowedAudiences, AllowedResources []string
 	// RequestedTokenType is the type of token to request, such as
-	// TokenTypeAccessToken. Empty leaves that to the server. Refresh tokens are
-	// refused.
+	// TokenTypeAccessToken. If it is empty, the server chooses. Refresh tokens
+	// are refused.
 	RequestedTokenType string
 	// AssumedLifetime is the lifetime of a token if neither the answer nor the
 	// token itself states one. Zero refuses such an answer with ErrUnavailable.
@@ -103,16 +103,17 @@ type Provider struct {
 	// SubjectTokenType and ActorTokenType are the types of the ServiceAccount's
 	// and of the actor's token. Empty: TokenTypeJWT.
 	SubjectTokenType, ActorTokenType string
-	// ActorToken is the source of a token of the party that acts for the
-	// ServiceAccount, the controller itself. Every exchange asks it for
+	// ActorToken is the source of the token of the acting party, the controller
+	// itself, which acts for the ServiceAccount. Every exchange asks it for
 	// KubernetesAudience. Nil sends none.
 	ActorToken auth.SubjectTokenSource
 	// TokenFile is the controller's own projected ServiceAccount token, with
 	// KubernetesAudience, for calls that name no ServiceAccount. Empty refuses
-	// those with ErrMisconfigured.
+	// such calls with ErrMisconfigured.
 	TokenFile string
 
-	// Client authenticates the controller at the server. Nil does not.
+	// Client authenticates the controller at the server. Nil sends no client
+	// authentication.
 	Client ClientAuthentication
 	// ClientAudience is the audience of the token that ServiceAccountAssertion
 	// sends. Empty: KubernetesAudience.
@@ -160,8 +161,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, serviceAccount *corev1
 	}
 }
 
-// GetAudiences returns KubernetesAudience or its default, which depends on a
-// parameter for some services.
+// GetAudiences returns KubernetesAudience or its default. For some services the
+// default depends on a parameter.
 func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.ServiceAccount,
 	_ *provider.Options) ([]string, error) {
 	c := p.learn()
@@ -176,8 +177,8 @@ func (p *Provider) GetAudiences(_ context.Context, serviceAccount *corev1.Servic
 
 // GetIdentity returns the values of AnnotatedParameters: a single value by
 // itself, several as name=value,name=value in the order of their names. Values
-// whose case a service ignores are in lower case. Without such parameters it is
-// "": the ServiceAccount is the identity.
+// whose case a service ignores are in lower case. Without such parameters it
+// returns "", because the ServiceAccount itself is the identity.
 func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, _ *provider.Options) (string, error) {
 	return p.learn().identity(serviceAccount)
 }

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// QuayRobotAnnotation names the robot account as which a ServiceAccount pulls
-// and pushes: <organization>+<robot>.
+// QuayRobotAnnotation names the robot account that a ServiceAccount acts as:
+// <organization>+<robot>.
 const QuayRobotAnnotation = annotationPrefix + "quay-robot"
 
 // NewQuay returns a [Provider] for robot federation of Quay (quay.io, or the
 // host of your own). The robot's federation has to know the cluster's issuer
 // and the subject system:serviceaccount:<namespace>:<name>. Each ServiceAccount
 // needs [QuayRobotAnnotation]. [auth.NewRegistryAuthenticator] and
-// [auth.NewKeychain] serve the host with the robot's name and the issued token,
-// which lives for an hour.
+// [auth.NewKeychain] serve the host with the robot's name and the issued token.
+// The token lives for an hour.
 func NewQuay(host string) *Provider {
 	host = strings.ToLower(host) // as RegistryHost returns it
 	return &Provider{
@@ -36,7 +36,7 @@ func (quay) user(parameters map[string]string) string { return parameters["robot
 
 func (q quay) request(ctx context.Context, r *tokenRequest) (*http.Request, error) {
 	robot := q.user(r.parameters)
-	if robot == "" || strings.Contains(robot, ":") { // a colon would end the user name, and give another robot the token
+	if robot == "" || strings.Contains(robot, ":") { // a colon would end the user name and name another robot
 		return nil, self.Misconfigured("use <organization>+<robot>", "%.256q is not a robot account",
 			robot).About(optionAnnotated)
 	}

@@ -10,8 +10,8 @@ import (
 
 var _ provider.ArtifactRegistryCredentialsProvider = (*Provider)(nil)
 
-// ParseArtifactRepository accepts repositories of the service's own hosts
-// ([NewQuay], [NewDockerHub]).
+// ParseArtifactRepository accepts repositories at the hosts of [NewQuay] and
+// [NewDockerHub].
 func (p *Provider) ParseArtifactRepository(artifactRepository string, _ *provider.Options) (string, error) {
 	host, err := provider.RegistryHost(artifactRepository)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// annotationPrefix begins the annotations of services that define none.
+// annotationPrefix begins the annotations for services that define none.
 const annotationPrefix = "workloadid.github.io/"
 
 // service is an authorization server as its constructor knows it. A service
-// embeds oauthForm, whose methods are right for OAuth 2.0, and replaces those
+// embeds oauthForm, whose methods follow OAuth 2.0, and replaces the methods
 // that differ. Its value is a part of the cache key.
 type service interface {
 	// title returns the service's own spelling of its name. It is empty for a
@@ -45,9 +45,9 @@ type service interface {
 	request(context.Context, *tokenRequest) (*http.Request, error)
 	send(context.Context, *http.Client, *tokenRequest) (transport.Answer, error)
 	answer(*Provider, exactjson.Object) (oauth.Answer, *auth.Error)
-	// reason wins over OAuth's codes in the service's own refusals. An empty
-	// one leaves it to them. The place is where the service looks, for the
-	// remedy of ErrMisconfigured.
+	// reason takes precedence over OAuth's codes in the service's own refusals.
+	// An empty reason leaves the decision to the codes. The place is where the
+	// service keeps its settings, for the remedy of ErrMisconfigured.
 	reason(status int) (reason provider.Reason, place string)
 }
 
@@ -58,8 +58,7 @@ type registry interface {
 	user(parameters map[string]string) string
 }
 
-// form returns the service, which is plain OAuth 2.0 unless a constructor says
-// otherwise.
+// form returns the service. Without a constructor it is plain OAuth 2.0.
 func (p *Provider) form() service {
 	if p.service == nil {
 		return oauthForm{}
@@ -90,7 +89,7 @@ const (
 )
 
 // unsent returns the first field, by name, that is set although the form does
-// not send it, and "" if there is none.
+// not send it. It returns "" if there is none.
 func (p *Provider) unsent(sends fields) (option string) {
 	for _, field := range []struct {
 		option string
@@ -121,7 +120,7 @@ func (p *Provider) unsent(sends fields) (option string) {
 	return ""
 }
 
-// ownForm is the form of a service that has little of OAuth's. It takes exactly
+// ownForm is the form of a service that differs from OAuth's. It takes exactly
 // its own parameters and no scopes.
 type ownForm struct {
 	oauthForm
@@ -143,7 +142,7 @@ func (f ownForm) checkOptions(opts *provider.Options) error {
 		About("auth.WithScopes")
 }
 
-// tokenForm is an ownForm whose answer has the member token, or is a refusal.
+// tokenForm is an ownForm whose answer is the member token or a refusal.
 type tokenForm struct{ ownForm }
 
 //nolint:unparam // of the interface

@@ -11,8 +11,8 @@ import (
 	"github.com/workloadid/workloadid/auth/internal/oauth"
 )
 
-// TailscaleClientIDAnnotation names the client ID of the federated identity as
-// which a ServiceAccount works.
+// TailscaleClientIDAnnotation names the client ID of the federated identity
+// that a ServiceAccount acts as.
 const TailscaleClientIDAnnotation = annotationPrefix + "tailscale-client-id"
 
 // NewTailscale returns a [Provider] for Tailscale's API. A federated identity
@@ -31,7 +31,7 @@ func NewTailscale() *Provider {
 
 type tailscale struct{ ownForm }
 
-func (tailscale) sends(Grant) fields { return fieldsOfBearer } // its answer is OAuth's
+func (tailscale) sends(Grant) fields { return fieldsOfBearer } // Tailscale answers in the form of OAuth
 
 func (tailscale) audiences(c *config, sa *corev1.ServiceAccount) ([]string, error) {
 	clientID, err := c.parameters[0].valueFor(sa)

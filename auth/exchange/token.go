@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxLifetime is how long a token counts as valid at most. A longer-lived
-	// one is exchanged again sooner.
+	// maxLifetime bounds the time for which a token counts as valid. A
+	// longer-lived token is exchanged again sooner.
 	maxLifetime  = 24 * time.Hour
 	maxTokenType = 256
 	maxScope     = 8 << 10 // bytes, which the cache keeps
@@ -44,8 +44,8 @@ type Token struct {
 // Reveal returns the token itself.
 func (t *Token) Reveal() string { return t.value.Reveal() }
 
-// Type returns how the token is used: "Bearer", or "N_A" for one that is not an
-// access token (RFC 8693, section 2.2.1).
+// Type returns how the token is used: "Bearer", or "N_A" for a token that is
+// not an access token (RFC 8693, section 2.2.1).
 func (t *Token) Type() string {
 	if t.bearer {
 		return "Bearer"
@@ -54,23 +54,23 @@ func (t *Token) Type() string {
 }
 
 // IssuedTokenType returns the URN of the kind of token, such as
-// [TokenTypeAccessToken]. It is "" if the server did not tell.
+// [TokenTypeAccessToken]. It is "" if the server did not state it.
 func (t *Token) IssuedTokenType() string { return t.issuedType }
 
-// Scopes returns the scopes that were granted, in the server's order: those
-// asked for if it did not tell.
+// Scopes returns the granted scopes in the server's order. If the server states
+// none, it returns the requested ones.
 func (t *Token) Scopes() []string { return strings.Fields(t.scope) }
 
-// ExpiresAt returns the time at which the token expires, or 24 hours after it
-// was issued if that is earlier.
+// ExpiresAt returns the earlier of the time at which the token expires and 24
+// hours after it was issued.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
 // GetDuration implements [auth.Token].
 func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 
 // OAuth2Token returns the token in the type of golang.org/x/oauth2, which does
-// not redact itself. A token that is not an access token is
-// [auth.ErrMisconfigured].
+// not redact itself. It fails with [auth.ErrMisconfigured] for a token that is
+// not an access token.
 func (t *Token) OAuth2Token() (*oauth2.Token, error) {
 	if !t.bearer {
 		return nil, self.Misconfigured("request an access token, or use the token as it is",
@@ -163,8 +163,8 @@ func (r *tokenRequest) checkTypes(a *oauth.Answer) *auth.Error {
 	return nil
 }
 
-// scope returns what was granted. An answer without a scope grants what was
-// requested (RFC 6749, section 5.1).
+// scope returns the granted scopes. An answer without a scope grants the
+// requested ones (RFC 6749, section 5.1).
 func (r *tokenRequest) scope(a *oauth.Answer) (string, *auth.Error) {
 	if a.Scope == nil {
 		return r.Scope, nil
