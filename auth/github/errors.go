@@ -48,7 +48,7 @@ func (r *request) refused(answer transport.Answer) error {
 	return e
 }
 
-// failed returns the error of a function of the controller's.
+// failed returns the error of a function that the controller supplies.
 func failed(err error, otherwise provider.Reason, what string) error {
 	if known := (*auth.Error)(nil); errors.As(err, &known) {
 		return err
@@ -56,13 +56,13 @@ func failed(err error, otherwise provider.Reason, what string) error {
 	return &auth.Error{Reason: otherwise, Message: what + ": " + transport.Message(err), Err: err}
 }
 
-// requestID returns GitHub's name of the request.
+// requestID returns GitHub's ID of the request.
 func requestID(answer transport.Answer) string {
 	return redact.Text(answer.Header.Get("X-Github-Request-Id"))
 }
 
 // rateLimit recognizes the primary and the secondary rate limits, which also
-// answer 403. Without a hint GitHub asks for a minute.
+// answer 403. If an answer names no time, GitHub asks clients to wait a minute.
 func rateLimit(answer transport.Answer, now time.Time) (wait time.Duration, throttled bool) {
 	h := answer.Header
 	reset, err := strconv.ParseInt(h.Get("X-Ratelimit-Reset"), 10, 64)
@@ -73,21 +73,21 @@ func rateLimit(answer transport.Answer, now time.Time) (wait time.Duration, thro
 		return max(transport.RetryAfter(h, now), time.Second), true
 	case h.Get("X-Ratelimit-Remaining") == "0" && err == nil:
 		if date, err := http.ParseTime(h.Get("Date")); err == nil {
-			now = date // of the clock that the reset is by
+			now = date // GitHub's clock, to which the reset refers
 		}
 		return min(max(time.Unix(reset, 0).Sub(now), time.Second), time.Hour), true
 	}
-	// Only the text tells a secondary limit from a suspended installation, and
-	// a denial would drop tokens that are valid.
+	// Only the text distinguishes a secondary limit from a suspended
+	// installation. A denial would drop tokens that are valid.
 	secondary := bytes.Contains(bytes.ToLower(answer.Body), []byte("secondary rate limit"))
 	return time.Minute, secondary || answer.Status == http.StatusTooManyRequests
 }
 
-// clockSkew compares this machine's clock with GitHub's. It reports a
-// difference for which GitHub refuses the JWT, in minutes, because the text of
-// an error has to be stable.
+// clockSkew compares the local clock with GitHub's. It reports a difference at
+// which GitHub refuses the JWT. The unit is minutes, because the text of an
+// error has to be stable.
 func clockSkew(h http.Header, sentAt time.Time) (skew time.Duration, refused bool) {
-	const tolerance = 5 * time.Second // of the header and the network
+	const tolerance = 5 * time.Second // for the header and the network
 	date, err := http.ParseTime(h.Get("Date"))
 	ahead := sentAt.Sub(date)
 	refused = err == nil && (ahead > jwtBackdated-tolerance || ahead < tolerance-(jwtLifetime-jwtBackdated))

@@ -22,20 +22,19 @@ import (
 const opExchange = "create installation token"
 
 const (
-	// The JWT is valid from a minute ago, as GitHub advises, for the ten
+	// The JWT is valid from a minute ago, as GitHub advises, and for the ten
 	// minutes that GitHub allows.
 	jwtBackdated = time.Minute
 	jwtLifetime  = 10 * time.Minute
-	// apiVersion is the oldest version of the API, which the most servers
-	// support.
+	// apiVersion is the oldest version of the API, to support most servers.
 	apiVersion = "2022-11-28"
 )
 
 // SignFunc returns the signature of a SHA-256 digest by the App's private key:
 // RS256, RSASSA-PKCS1-v1_5 (RFC 7518, section 3.3). The ServiceAccount of the
-// call has only namespace, name and UID; it is nil for the controller itself. A
-// SignFunc honours the context and is safe for concurrent use. An [auth.Error]
-// is returned unchanged; any other error counts as [auth.ErrUnavailable].
+// call has only namespace, name and UID. It is nil for the controller itself. A
+// SignFunc honours the context and is safe for concurrent use. auth returns its
+// [auth.Error] unchanged; any other error counts as [auth.ErrUnavailable].
 type SignFunc func(ctx context.Context, sa *corev1.ServiceAccount, digest []byte) (signature []byte, err error)
 
 // SignWith returns a [SignFunc] that signs for all ServiceAccounts with one RSA
@@ -67,7 +66,7 @@ func (p *Provider) exchange(ctx context.Context, subject *corev1.ServiceAccount,
 	switch {
 	case err != nil:
 		return nil, err
-	case opts.Identity != "" && opts.Identity != g.identity(): // the Policy saw another one
+	case opts.Identity != "" && opts.Identity != g.identity(): // the Policy saw another grant
 		return nil, self.Unavailable(opExchange, "", "the grant has changed during the call")
 	}
 	r := &request{provider: p, grant: g, sentAt: time.Now()}
@@ -109,7 +108,7 @@ type request struct {
 
 func (r *request) make(ctx context.Context) (*http.Request, error) {
 	body, err := json.Marshal(struct {
-		Repositories []string          `json:"repositories,omitempty"` // without them, all
+		Repositories []string          `json:"repositories,omitempty"` // empty: all
 		Permissions  map[string]string `json:"permissions"`
 	}{r.grant.Repositories, r.grant.Permissions})
 	if err != nil {

@@ -19,19 +19,19 @@ type Grant struct {
 	// AppID is the client ID of the App, or its numeric ID. Empty:
 	// Provider.AppID.
 	AppID string
-	// Installation is the ID of the App's installation, which the URL of its
-	// settings ends with.
+	// Installation is the ID of the App's installation, the last part of the
+	// URL of its settings.
 	Installation int64
 	// Repositories are the names of 1 to 100 repositories, without their owner.
-	// GitHub takes more, but the answer, which describes each of them at
-	// length, would exceed what is read.
+	// GitHub accepts more, but describes each at length: the answer would
+	// exceed the size that the provider reads.
 	Repositories []string
 	// AllRepositories grants all repositories of the installation, also future
 	// ones. It excludes Repositories.
 	AllRepositories bool
-	// Permissions are the levels "read", "write" or "admin" by permission, such
-	// as "contents". At least one is required. GitHub adds "metadata": "read"
-	// to every token.
+	// Permissions map each permission, such as "contents", to its level "read",
+	// "write" or "admin". At least one is required. GitHub adds
+	// "metadata": "read" to every token.
 	Permissions map[string]string
 }
 
@@ -43,19 +43,19 @@ type (
 )
 
 // WithRepositories narrows the token of one call to some of the granted
-// repositories. Others are [auth.ErrDenied].
+// repositories. Any other repository is [auth.ErrDenied].
 func WithRepositories(names ...string) auth.Option {
 	return auth.WithProviderOption(repositoriesKey{}, slices.Clone(names))
 }
 
 // WithPermissions narrows the token of one call to some of the granted
-// permissions, at the granted level or a lower one. Others are
+// permissions, at the granted level or a lower one. Anything more is
 // [auth.ErrDenied].
 func WithPermissions(permissions map[string]string) auth.Option {
 	return auth.WithProviderOption(permissionsKey{}, maps.Clone(permissions))
 }
 
-// granted returns what the subject gets, or the controller itself if that is
+// granted returns the grant of the subject, or of the controller itself for
 // nil.
 func (p *Provider) granted(subject *corev1.ServiceAccount, opts *provider.Options) (g Grant, err error) {
 	if g = p.OwnGrant; subject != nil {
@@ -75,11 +75,11 @@ func (p *Provider) granted(subject *corev1.ServiceAccount, opts *provider.Option
 		return Grant{}, self.Misconfigured("correct it in the controller", "the grant for GitHub is refused: %s", problem).
 			About(optionGrant, optionAppID)
 	}
-	g.Repositories = slices.Sorted(slices.Values(g.Repositories)) // a copy: they are the controller's
+	g.Repositories = slices.Sorted(slices.Values(g.Repositories)) // a copy: the slice is the controller's
 	return g.narrowed(opts)
 }
 
-// narrowed returns what the call asks for.
+// narrowed returns the part of the grant that the call asks for.
 func (g Grant) narrowed(opts *provider.Options) (Grant, error) {
 	asked := g
 	names, fewer := opts.Value(repositoriesKey{}).([]string)
@@ -104,7 +104,7 @@ func (g Grant) narrowed(opts *provider.Options) (Grant, error) {
 	return asked, nil
 }
 
-// check returns what is malformed.
+// check returns the first malformed field.
 func (g Grant) check() (problem string) {
 	switch {
 	case !isName(g.AppID):
@@ -129,18 +129,18 @@ func (g Grant) check() (problem string) {
 	return ""
 }
 
-// isName accepts names of repositories and permissions, and IDs of Apps. They
-// hold no separator of an identity.
+// isName accepts names of repositories and permissions, and IDs of Apps. None
+// of them holds a separator of an identity.
 func isName(s string) bool {
 	const most, allowed = 100, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	return s != "" && len(s) <= most && strings.Trim(s, allowed) == ""
 }
 
-// level orders the levels of permissions. Zero means an unknown level.
+// level orders the levels of permissions. Zero is an unknown level.
 func level(name string) int { return 1 + slices.Index([]string{"read", "write", "admin"}, name) }
 
-// excess returns a value of g that goes beyond the granted ones, and those.
-// GitHub ignores the case of names.
+// excess describes a value of g that exceeds the granted ones, and the granted
+// ones. GitHub ignores the case of names.
 func (g Grant) excess(granted Grant) string {
 	if g.AllRepositories && !granted.AllRepositories {
 		return "all repositories, granted are " + brief(granted.Repositories)
@@ -160,7 +160,7 @@ func (g Grant) excess(granted Grant) string {
 	return ""
 }
 
-// identity returns the grant as a text that no other grant has.
+// identity returns a text that is unique to the grant.
 func (g Grant) identity() string {
 	if g.Installation <= 0 {
 		return ""
@@ -173,7 +173,7 @@ func (g Grant) identity() string {
 		" permissions=" + strings.Join(g.permissions(), ",")
 }
 
-// permissions returns them as name:level, sorted.
+// permissions returns a sorted list of name:level.
 func (g Grant) permissions() []string {
 	list := make([]string, 0, len(g.Permissions))
 	for name, l := range g.Permissions {

@@ -32,12 +32,12 @@ const (
 )
 
 // Provider implements [auth.Provider] with GitHub Apps. Sign and Grant are
-// required; without them every call is refused with [auth.ErrMisconfigured].
-// All fields belong to the controller: never fill them in from what a tenant
+// required; without them every call fails with [auth.ErrMisconfigured]. All
+// fields belong to the controller: never fill them in from what a tenant
 // writes. Share one Provider for each cluster in the whole controller. It is
-// safe for concurrent use if its fields do not change any more.
+// safe for concurrent use, as long as its fields stay unchanged.
 type Provider struct {
-	// Name tells several providers of this kind apart. Empty: ProviderName.
+	// Name distinguishes several providers of this kind. Empty: ProviderName.
 	Name string
 	// URL is the base of the API: https://<host>/api/v3 for GitHub Enterprise
 	// Server, https://api.<subdomain>.ghe.com for data residency. Empty:
@@ -47,24 +47,25 @@ type Provider struct {
 	// another one.
 	AppID string
 	// Sign signs the JWTs of the Apps, one for each exchange. The cache key
-	// lacks it: all keys of an App are one to the cache. A signature is good
-	// for every installation of the App, so tenants use no key of an App that
-	// they share.
+	// does not contain it, so all keys of an App share cached tokens. A
+	// signature is valid for every installation of the App, so tenants that
+	// share an App must not supply its key.
 	Sign SignFunc
-	// Grant returns what a ServiceAccount may get. The ServiceAccount has its
+	// Grant returns the grant of a ServiceAccount. The ServiceAccount has its
 	// namespace, name and UID, and nothing that a tenant chooses. A zero Grant
 	// refuses it with ErrDenied. An error also means ErrDenied, unless it is an
 	// auth.Error with another Reason.
 	//
 	// Each call asks Grant, concurrently and without a context, so it answers
-	// from memory. An answer must not change later.
+	// from memory. The answer must not be changed later.
 	Grant func(serviceAccount *corev1.ServiceAccount) (Grant, error)
 	// ClusterID names the cluster whose ServiceAccounts Grant knows, with the
-	// text of auth.WithClusterID. A call for a ServiceAccount with another
-	// text, or with one if this is empty, is refused.
+	// text of auth.WithClusterID. The provider refuses a call for a
+	// ServiceAccount whose text differs. If ClusterID is empty, it refuses
+	// every such text.
 	ClusterID string
-	// OwnGrant applies to calls that name no ServiceAccount. Zero refuses them
-	// with ErrMisconfigured.
+	// OwnGrant applies to calls that name no ServiceAccount. A zero OwnGrant
+	// refuses them with ErrMisconfigured.
 	OwnGrant Grant
 
 	clients provider.HTTPClients
@@ -81,31 +82,31 @@ var (
 // GetName returns Name, or [ProviderName].
 func (p *Provider) GetName() string { return cmp.Or(p.Name, ProviderName) }
 
-// GetAudiences returns the URL of the API, which does not get the token.
+// GetAudiences returns the URL of the API. GitHub never receives the token.
 func (p *Provider) GetAudiences(context.Context, *corev1.ServiceAccount, *provider.Options) ([]string, error) {
 	return p.learn().api[:], nil
 }
 
-// GetIdentity returns what the controller grants and the call asks for, with *
-// for all repositories, such as "app=1234 installation=42
-// repositories=app,infra permissions=contents:read,issues:write".
+// GetIdentity returns the narrowed grant, such as "app=1234 installation=42
+// repositories=app,infra permissions=contents:read,issues:write". A * stands
+// for all repositories.
 func (p *Provider) GetIdentity(serviceAccount *corev1.ServiceAccount, opts *provider.Options) (string, error) {
 	g, err := p.granted(subjectOf(serviceAccount), opts)
 	return g.identity(), err
 }
 
-// AddToCacheKey implements [provider.CacheKeyContributor]. The grant of a
-// ServiceAccount is in the key as its identity.
+// AddToCacheKey implements [provider.CacheKeyContributor]. The key contains the
+// grant of a ServiceAccount as its identity.
 func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAccount, opts *provider.Options) {
 	key.Add("githubURL", p.learn().api[0])
 	if sa == nil {
-		g, _ := p.granted(nil, opts) // an error leaves no token
+		g, _ := p.granted(nil, opts) // an error means no token
 		key.Add("githubGrant", g.identity())
 	}
 }
 
-// ValidateOptions refuses a [Provider] whose fields are malformed, and options
-// that mean nothing to GitHub.
+// ValidateOptions refuses a [Provider] with malformed fields, and options that
+// do not apply to GitHub.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	switch c := p.learn(); {
 	case c.err != nil:
@@ -128,7 +129,7 @@ func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	return nil
 }
 
-// subjectOf leaves out what a tenant chooses.
+// subjectOf drops everything that a tenant chooses.
 func subjectOf(sa *corev1.ServiceAccount) *corev1.ServiceAccount {
 	subject := &corev1.ServiceAccount{}
 	subject.Namespace, subject.Name, subject.UID = sa.Namespace, sa.Name, sa.UID

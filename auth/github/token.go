@@ -31,8 +31,8 @@ type Token struct {
 // Reveal returns the token itself.
 func (t *Token) Reveal() string { return t.value.Reveal() }
 
-// ExpiresAt returns the time at which the token expires, an hour after the
-// request at the latest.
+// ExpiresAt returns the time at which the token expires. It is at most an hour
+// after the request.
 func (t *Token) ExpiresAt() time.Time { return t.expiresAt }
 
 // GetDuration implements [auth.Token].
@@ -42,7 +42,7 @@ func (t *Token) GetDuration() time.Duration { return time.Until(t.expiresAt) }
 // [Provider] of this package.
 func FromToken(t auth.Token) (*Token, error) { return provider.As[Token](ProviderName, t) }
 
-// read makes a Token of the answer if that gives no more than was asked for.
+// read makes a Token of the answer, unless it grants more than was requested.
 func (r *request) read(answer transport.Answer) (auth.Token, error) {
 	if answer.Status != http.StatusCreated {
 		return nil, r.refused(answer)
@@ -83,7 +83,7 @@ func (r *request) read(answer transport.Answer) (auth.Token, error) {
 		e.Operation, e.RequestID = opExchange, requestID(answer)
 		return nil, e
 	}
-	if latest := r.sentAt.Add(maxLifetime); expiresAt.After(latest) { // by a clock that is behind
+	if latest := r.sentAt.Add(maxLifetime); expiresAt.After(latest) { // GitHub's clock is ahead
 		expiresAt = latest
 	}
 	shown := fmt.Sprintf("installation token of GitHub, redacted, expires %s", expiresAt.UTC().Format(time.RFC3339))

@@ -10,8 +10,8 @@ import (
 // GetAccessTokenOptionsForCluster implements [provider.RESTConfigProvider]: one
 // token, whose audience is the caller's or the cluster's address.
 //
-// With its default audience a token is for that address only, and only the
-// server that the system's roots trust there gets it.
+// A token with the default audience goes to this address only, and only to a
+// server that the system's roots trust there.
 func (*Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	switch {
 	case opts.ClusterResource != "":

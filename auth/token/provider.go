@@ -29,17 +29,17 @@ const self = provider.Name(ProviderName)
 const defaultTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // Provider implements [auth.Provider] with the ServiceAccount's own tokens. The
-// zero value is ready for use; it is safe for concurrent use if its fields are
-// not changed any more.
+// zero value is ready for use. It is safe for concurrent use, as long as its
+// fields stay unchanged.
 type Provider struct {
 	// TokenFile is the controller's own token, for calls that name no
-	// ServiceAccount. Empty: where the kubelet mounts a pod's own. If it has
-	// the audiences that are asked for, it is handed out as it is; otherwise it
-	// only tells which ServiceAccount the controller runs as, and a token of
-	// that is requested with the client of auth.WithClient.
+	// ServiceAccount. Empty: where the kubelet mounts a pod's own. A token with
+	// the requested audiences is handed out unchanged. Any other token only
+	// names the controller's ServiceAccount, and the client of auth.WithClient
+	// requests a new token of it.
 	TokenFile string
-	// Registries are the artifact registries that may receive tokens. Empty:
-	// none.
+	// Registries are the artifact registries that may receive tokens. If it is
+	// empty, no registry receives one.
 	Registries []Registry
 }
 
@@ -52,7 +52,7 @@ var (
 // GetName returns [ProviderName].
 func (*Provider) GetName() string { return ProviderName }
 
-// GetIdentity returns "": the ServiceAccount is the identity.
+// GetIdentity returns "", because the ServiceAccount itself is the identity.
 func (*Provider) GetIdentity(*corev1.ServiceAccount, *provider.Options) (string, error) {
 	return "", nil
 }
@@ -70,8 +70,8 @@ func (p *Provider) AddToCacheKey(key provider.KeyBuilder, sa *corev1.ServiceAcco
 }
 
 // GetAudiences returns the cluster's address, for callers that set no
-// audiences. Only the cluster itself gets to see that token, so an address that
-// a tenant chose is safe.
+// audiences. Only the cluster itself receives the token, so even an address
+// that a tenant chose is safe.
 func (*Provider) GetAudiences(_ context.Context, _ *corev1.ServiceAccount, opts *provider.Options) ([]string, error) {
 	return defaultAudiences(opts)
 }
@@ -87,7 +87,7 @@ func defaultAudiences(opts *provider.Options) ([]string, error) {
 		"there is no audience for the ServiceAccount token").About("auth.WithAudiences")
 }
 
-// NewTokenForServiceAccount returns the token as it is.
+// NewTokenForServiceAccount returns the token unchanged.
 func (*Provider) NewTokenForServiceAccount(_ context.Context, oidcToken string, _ *corev1.ServiceAccount,
 	_ *provider.Options,
 ) (auth.Token, error) {
@@ -132,7 +132,7 @@ func (p *Provider) NewControllerToken(ctx context.Context, opts *provider.Option
 	return p.checked(token, audiences, opts)
 }
 
-// checked returns only a token that no other service accepts.
+// checked refuses a token that another service accepts.
 func (*Provider) checked(token string, audiences []string, opts *provider.Options) (auth.Token, error) {
 	if err := opts.CheckSubjectToken(token, audiences); err != nil {
 		return nil, err
@@ -148,8 +148,8 @@ func (p *Provider) unusable(err error) error {
 		Remedy:  "name the file of a projected ServiceAccount token"}
 }
 
-// newToken takes the expiry from the token itself: the answer to a TokenRequest
-// may tell an earlier one.
+// newToken takes the expiry from the token itself, because the answer to a
+// TokenRequest may state an earlier one.
 func newToken(token string) (auth.Token, error) {
 	claims, err := jwt.Parse(token)
 	if err != nil {

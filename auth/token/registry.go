@@ -13,14 +13,14 @@ import (
 // Registry is an artifact registry that trusts the cluster's token issuer, such
 // as Zot with OpenID Connect.
 type Registry struct {
-	// Host is in the form of provider.RegistryHost: lower case, with the port
-	// unless that is 443. Calls refuse any other form.
+	// Host has the form of provider.RegistryHost: lower case, with the port
+	// unless it is 443. Calls refuse any other form.
 	Host string
 	// Audience is the audience of the tokens. Empty: Host. auth.WithAudiences
 	// replaces it.
 	Audience string
-	// Username is the user name beside which the token is the password. Empty:
-	// the token is a bearer token.
+	// Username is the user name for the token as password. Empty: the token is
+	// a bearer token.
 	Username string
 }
 
@@ -33,7 +33,7 @@ var (
 	_ provider.RegistryOwner                       = (*Provider)(nil)
 )
 
-// ValidateOptions refuses an STS endpoint, and a [Registry] whose Host would
+// ValidateOptions refuses an STS endpoint, and a [Registry] whose Host can
 // match no registry.
 func (p *Provider) ValidateOptions(opts *provider.Options) error {
 	if opts.STSEndpoint != "" {
@@ -54,7 +54,7 @@ func (p *Provider) checkRegistries() error {
 }
 
 // OwnsRegistry implements [provider.RegistryOwner]. It claims all registries if
-// a Host is malformed, because any of them may be meant: a Keychain then
+// a Host is malformed, because the Host may mean any of them: a Keychain then
 // returns the error instead of anonymous access.
 func (p *Provider) OwnsRegistry(string) bool { return p.checkRegistries() != nil }
 
@@ -80,9 +80,9 @@ func (p *Provider) ParseArtifactRepository(artifactRepository string,
 	return host + " " + registry.Username, nil
 }
 
-// registry compares hosts whole. The list is the controller's, because a server
-// that receives a token can use it at every other server that accepts the same
-// audience.
+// registry compares whole hosts. The list belongs to the controller, because a
+// server that receives a token can use it at every other server that accepts
+// the same audience.
 func (p *Provider) registry(host string) (Registry, bool) {
 	for _, r := range p.Registries {
 		if r.Host == host {

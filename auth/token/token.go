@@ -19,8 +19,8 @@ type Token struct {
 	expiresAt time.Time
 }
 
-// Reveal returns the JWT, for the Authorization header of the service that it
-// is meant for.
+// Reveal returns the JWT, for the Authorization header of a request to its
+// audience.
 func (t *Token) Reveal() string { return t.jwt.Reveal() }
 
 // ExpiresAt returns the time at which the token expires.
