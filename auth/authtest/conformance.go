@@ -32,7 +32,7 @@ type Harness struct {
 	Options []auth.Option
 	// Client is the Kubernetes client. Required.
 	Client auth.KubernetesClient
-	// Source is the SubjectIssuer of every call. Nil is the API server.
+	// Source is the SubjectIssuer of every call. Nil: the API server.
 	Source auth.SubjectIssuer
 	// Good names a ServiceAccount that gets a credential. Required. Each of its
 	// annotations has to shape the credential.
@@ -50,12 +50,12 @@ type Harness struct {
 	// belongs here, with another value, if GetIdentity refuses its own value
 	// followed by "x".
 	Annotations map[string]string
-	// Fields are other values of the provider's exported fields, each of which
-	// gives Good another access token. The value of a field on which the access
-	// token does not depend is nil. Every exported field belongs here.
+	// Fields holds another value for each exported field of the provider. Each
+	// value gives Good another access token. The value is nil for a field on
+	// which the access token does not depend. List every exported field.
 	Fields map[string]any
-	// NoRegions says that the service has no regions, so that the provider
-	// ignores auth.WithSTSRegion.
+	// NoRegions states that the service has no regions, so the provider ignores
+	// auth.WithSTSRegion.
 	NoRegions bool
 	// Break makes the service fail until the test ends: with ErrThrottled, with
 	// ErrUnavailable, or without an answer (Hang).
@@ -70,7 +70,7 @@ type Harness struct {
 	// belong to others, such as look-alikes.
 	Repository          string
 	ForeignRepositories []string
-	// Cluster are the options that name a cluster.
+	// Cluster holds the options that name a cluster.
 	Cluster []auth.Option
 	// GitURL is a Git repository of the provider. ForeignGitURLs belong to
 	// others.
@@ -182,8 +182,8 @@ func (h *Harness) testInspection(t *testing.T) {
 	}
 }
 
-// noCalls returns a function that checks that the service was not called in the
-// meantime.
+// noCalls returns a function that fails the test if the service was called in
+// the meantime.
 func (h *Harness) noCalls(t *testing.T) func() {
 	t.Helper()
 	before := h.calls()
@@ -335,8 +335,8 @@ func (h *Harness) testMalformed(t *testing.T) {
 	}
 }
 
-// testCallersIdentity passes the annotations of the malformed ServiceAccount as
-// the caller's, and names the good one.
+// testCallersIdentity names the good ServiceAccount, and passes the annotations
+// of the malformed one as the caller's.
 func (h *Harness) testCallersIdentity(t *testing.T) {
 	noCalls, callers := h.noCalls(t), h.serviceAccount(t, h.Malformed).Annotations
 	token, err := auth.GetAccessToken(t.Context(), h.New(t), h.ask(h.Good, auth.WithAnnotations(callers))...)
@@ -352,8 +352,8 @@ func (h *Harness) testCallersIdentity(t *testing.T) {
 	}
 }
 
-// testRefusal expects that no provider accepts the option: one that does not
-// use it refuses it too.
+// testRefusal expects every provider to refuse the option, even a provider that
+// does not use it.
 func (h *Harness) testRefusal(option auth.Option) func(*testing.T) {
 	return func(t *testing.T) {
 		defer h.noCalls(t)()
@@ -371,8 +371,8 @@ func (noKey) Add(string, string)            {}
 func (noKey) AddList(string, []string)      {}
 func (noKey) AddVariation(string, []string) {}
 
-// variations are annotations that give Good another credential, or none: its
-// own with other values, and Harness.Annotations.
+// variations returns annotations that give Good another credential, or none:
+// Good's own with other values, and Harness.Annotations.
 func (h *Harness) variations(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -419,14 +419,15 @@ func (h *Harness) testFields(t *testing.T) {
 			t.Errorf("add the field %s to Harness.Fields", field.Name)
 		case value != nil:
 			reflect.ValueOf(p).Elem().Field(n).Set(reflect.ValueOf(value))
-			_ = call(fmt.Sprintf("field %s with the value %v of Harness.Fields", field.Name, value), p) // may be no service
+			// The service of another value may not exist.
+			_ = call(fmt.Sprintf("field %s with the value %v of Harness.Fields", field.Name, value), p)
 		}
 	}
 }
 
 // sharedCache returns a function that makes a call for Good with something that
-// shapes the credential. All calls share a cache: one that succeeds without a
-// new entry was answered with the credential of another.
+// shapes the credential. All calls share a cache. A call that succeeds without
+// a new entry received the credential of another call.
 func (h *Harness) sharedCache(t *testing.T) func(what string, p auth.Provider, different ...auth.Option) error {
 	tokens := newCache(t)
 	opts := h.ask(h.Good, auth.WithCache(tokens, owner(h.Good)))

@@ -21,7 +21,7 @@ type derived struct {
 	secrets func(auth.Token) []string
 }
 
-// accessToken is the one kind that is not derived.
+// accessToken returns the access token itself as a kind.
 func accessToken() derived {
 	return derived{name: "access token",
 		get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {
@@ -123,7 +123,7 @@ func (h *Harness) testCluster(t *testing.T) {
 }
 
 // checkClusterAccess also checks ClusterAccess.OneCluster: a token for one
-// cluster has no audience of another.
+// cluster never has the audience of another.
 func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *corev1.ServiceAccount,
 	opts provider.Options) error {
 	first, err := p.GetAccessTokenOptionsForCluster(&opts)
@@ -151,7 +151,7 @@ func checkClusterAccess(ctx context.Context, p provider.RESTConfigProvider, sa *
 	return nil
 }
 
-// foreign are credentials for hosts that are not the provider's.
+// foreign returns credentials for hosts of other providers.
 func (h *Harness) foreign() []derived {
 	var kinds []derived
 	for _, repository := range h.ForeignRepositories {

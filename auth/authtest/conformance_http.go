@@ -55,7 +55,7 @@ func (h *Harness) tamper(t *testing.T, change func(*http.Response)) {
 	for _, kind := range append([]derived{accessToken()}, h.derivedKinds()...) {
 		for n := int32(1); ; n++ {
 			via := &tamperer{t: t, what: kind.name, base: h.options().HTTPClient.Transport, change: change, nth: n}
-			// with or without a retry
+			// The call may fail, or succeed after a retry.
 			_, _ = kind.get(t.Context(), h.New(t), h.ask(h.Good, auth.WithHTTPClient(&http.Client{Transport: via})))
 			if sent := via.sent.Load(); sent < n {
 				if sent == 0 {
@@ -79,8 +79,8 @@ type tamperer struct {
 
 func (c *tamperer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == elsewhere {
-		// Any header, the body, the URL and Referer may hold a credential, in
-		// an encoding that the suite does not know.
+		// Any header, Referer included, the body and the URL may hold a
+		// credential, in an encoding that the suite does not know.
 		c.t.Errorf(
 			"%s: the provider follows a redirect to another host; use provider.HTTPClients, or set http.Client.CheckRedirect",
 			c.what)

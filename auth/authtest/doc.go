@@ -3,7 +3,7 @@
 // [Harness] describes how to build, reach and break the service behind the
 // provider.
 //
-// The test TestVault of this package runs it on a whole provider.
+// TestVault of this package runs the suite on a complete provider.
 // docs/writing-a-provider.md shows both. Package cloudtest imitates the cluster
 // that issues the tokens and the clouds that verify them.
 package authtest
