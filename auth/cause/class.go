@@ -27,12 +27,12 @@ type Class struct {
 	// Remedy corrects a mistake without making a service trust or permit more.
 	Remedy string
 	// Grant is the alternative that makes a service trust or permit more:
-	// commands, one a line, or a sentence where no command does it. It is empty
-	// if no grant can correct the failure. Words in capitals are for the reader
-	// to fill in.
+	// commands, one a line, or a sentence where no command exists. It is empty
+	// if no grant can correct the failure. The reader fills in the words in
+	// capitals.
 	Grant string
-	// Show are commands that print what the remedy needs, one a line. It is
-	// empty otherwise.
+	// Show holds commands that print what the remedy needs, one a line. It may
+	// be empty.
 	Show string
 }
 
@@ -49,13 +49,13 @@ func (c Class) show(commands ...string) Class { c.Show = strings.Join(commands, 
 
 // catalog holds the known failures of a provider.
 type catalog struct {
-	provider string // empty: of all providers
+	provider string // empty: all providers
 	rules    []classRule
 	classes  []Class
 }
 
-// catalogs begin with Kubernetes, because errors of the API server name the
-// provider too.
+// catalogs begin with Kubernetes, because errors of the API server also name
+// the provider.
 func catalogs() []catalog {
 	return []catalog{kubernetesCatalog(), awsCatalog(), azureCatalog(), gcpCatalog()}
 }
@@ -74,7 +74,7 @@ type classRule struct {
 	status      int
 	code, text  string // sent by a service; text is a part of its message
 	apiServer   bool   // sent by a Kubernetes API server
-	knowsBetter bool   // the class's remedy fits the answer, the error's only the operation
+	knowsBetter bool   // the class's remedy fits the answer, the error's fits only the operation
 }
 
 func (r *classRule) matches(e *auth.Error) bool {
@@ -83,15 +83,16 @@ func (r *classRule) matches(e *auth.Error) bool {
 		(r.text == "" || e.StatusCode != 0 && strings.Contains(e.Message, r.text)) && (!r.apiServer || isFromAPIServer(e))
 }
 
-// isFromAPIServer keeps apart services whose codes have the same names.
+// isFromAPIServer separates the API server from services that use the same
+// codes.
 func isFromAPIServer(e *auth.Error) bool {
 	var status apierrors.APIStatus
 	return errors.As(e.Err, &status)
 }
 
 // classify returns the class of the error. The error's own remedy names the
-// object, so it replaces the class's. A class with a Grant keeps its remedy,
-// because the error's remedy may grant the same.
+// object, so it replaces the class's remedy. A class with a Grant keeps its
+// own, because the error's remedy may propose that grant.
 func classify(e *auth.Error) Class {
 	for _, known := range catalogs() {
 		if known.provider != "" && known.provider != e.Provider {
@@ -122,7 +123,7 @@ func ClassOf(err error) Class {
 }
 
 // ClassFor returns the class of a provider with a reason, for programs that
-// find a failure themselves. The zero [Class] means that there is none.
+// find a failure themselves. The zero [Class] means that no such class exists.
 func ClassFor(provider string, name Reason) Class {
 	for _, known := range catalogs() {
 		if known.provider == provider {

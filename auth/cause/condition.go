@@ -12,12 +12,12 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// ConditionOf returns an error of this module as a condition: False if someone
-// has to edit something, Unknown if the service could not be asked, True
-// without an error. The reason comes from [ClassOf], or else from the error.
-// The message names the ServiceAccount, the requested identity and the remedy.
-// It has at most 1 KiB, holds no token, and is the same at the next try. Use
-// reason and message for an Event too.
+// ConditionOf returns an error of this module as a condition. The status is
+// False if a person has to edit something, Unknown if the service could not be
+// asked, and True without an error. The reason comes from [ClassOf], or else
+// from the error. The message names the ServiceAccount, the requested identity
+// and the remedy. It has at most 1 KiB, holds no token, and does not change
+// from one try to the next. Use reason and message for an Event too.
 func ConditionOf(err error, conditionType string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: "CredentialsObtained", Message: "credentials were obtained"}

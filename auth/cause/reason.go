@@ -4,7 +4,7 @@ package cause
 // wid doctor show it.
 type Reason string
 
-// The causes of a credential that is missing.
+// The causes of a missing credential.
 const (
 	TrustPolicyRefusesSubject    Reason = "TrustPolicyRefusesSubject"
 	IssuerNotTrusted             Reason = "IssuerNotTrusted"
