@@ -26,8 +26,8 @@ func New(clientset interface {
 }
 
 // NewForServiceAccounts is [New] for a typed client, such as
-// [typedcorev1.CoreV1Interface]. ConfigMaps need a typed client that has them
-// too.
+// [typedcorev1.CoreV1Interface]. To read ConfigMaps, the client needs a method
+// ConfigMaps too.
 func NewForServiceAccounts(c typedcorev1.ServiceAccountsGetter) auth.KubernetesClient { return kube{c} }
 
 type kube struct {
@@ -48,7 +48,7 @@ func (k kube) Get(ctx context.Context, key client.ObjectKey, obj client.Object, 
 	return fmt.Errorf("the client for auth gets ServiceAccounts and ConfigMaps, not a %T", obj)
 }
 
-// fill copies an answer to where the caller wants it.
+// fill copies an answer to the caller's object.
 func fill[T any](into *T) func(*T, error) error {
 	return func(answer *T, err error) error {
 		if err == nil {
@@ -80,7 +80,7 @@ func (s subResource) Create(ctx context.Context, obj, sub client.Object, opts ..
 	return fill(request)(s.accounts.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request, create))
 }
 
-// The other methods exist only because the interface has them.
+// auth never calls the other methods; the interface requires them.
 
 func (s subResource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
 	return s.refuse("get")

@@ -16,10 +16,10 @@ import (
 
 const self = provider.Name("")
 
-// GetConfig returns a [rest.Config] for the cluster of a ClusterProfile that
-// renews itself, as [auth.GetClusterConfig] does. Options, policy and errors
-// are the same. The owner of the call is required, because the author of the
-// ClusterProfile chooses the cluster. The first of these rules that applies
+// GetConfig returns a [rest.Config] for the cluster of a ClusterProfile. The
+// config renews itself, as [auth.GetClusterConfig]'s does. Options, policy and
+// errors are the same. The owner of the call is required, because the author of
+// the ClusterProfile chooses the cluster. The first of these rules that applies
 // decides where the credential goes:
 //
 //   - A credential that only the API server at this address accepts goes there,
@@ -33,11 +33,11 @@ const self = provider.Name("")
 //   - Otherwise Policy.AllowCluster has to allow address and CA, for
 //     ServiceAccounts too.
 //
-// A ServiceAccount has to lie in the owner's namespace, and the controller's
-// own identity needs Policy.AllowCluster, as in auth. A proxy-url needs a
+// As in auth, a ServiceAccount has to lie in the owner's namespace, and the
+// controller's own identity needs Policy.AllowCluster. A proxy-url needs a
 // Policy.AllowProxy that allows it: with a CA of the same author, the proxy
-// could read the token. The extensions for arguments and variables of exec
-// plugins are ignored.
+// could read the token. GetConfig ignores the extensions for arguments and
+// variables of exec plugins.
 func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluster,
 	opts ...auth.Option) (*rest.Config, error) {
 	if err := checkForm(cluster); err != nil {
@@ -73,8 +73,8 @@ func GetConfig(ctx context.Context, p auth.Provider, cluster *clientcmdv1.Cluste
 	return config, err
 }
 
-// checkForm refuses what would weaken the check of the server's certificate, or
-// read the controller's files.
+// checkForm refuses settings that weaken the check of the server's certificate,
+// or that read the controller's files.
 func checkForm(c *clientcmdv1.Cluster) error {
 	switch {
 	case c == nil:
@@ -139,7 +139,7 @@ func clusterName(c *clientcmdv1.Cluster) (string, error) {
 	return "", nil
 }
 
-// onlyIfAllowed has Policy.AllowCluster decide about every request, also for
+// onlyIfAllowed lets Policy.AllowCluster decide every request, also for
 // ServiceAccounts.
 func onlyIfAllowed(r auth.ClusterRequest) auth.Option {
 	return func(o *auth.Options) {

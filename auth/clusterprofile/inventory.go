@@ -9,12 +9,12 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// ExtensionName is the extension of a cluster whose content exec plugins get as
-// spec.cluster.config.
+// ExtensionName is the extension of a cluster whose content exec plugins
+// receive as spec.cluster.config.
 const ExtensionName = "client.authentication.k8s.io/exec"
 
-// ClusterName returns the cluster's name in the provider's API, the key
-// clusterName of the extension's content. It is empty if there is none.
+// ClusterName returns the cluster's name in the provider's API, from the key
+// clusterName of the extension's content. It is empty if the key is missing.
 func ClusterName(config []byte) (string, error) {
 	var c struct {
 		ClusterName string `json:"clusterName"`
@@ -30,8 +30,8 @@ func ClusterName(config []byte) (string, error) {
 }
 
 // CheckTLS refuses settings of a cluster that weaken the check of its server's
-// certificate. With a name of the author's choice, any certificate of the
-// cluster's CA does, a kubelet's for instance. where names the object to
+// certificate. If the author may choose the server's name, any certificate of
+// the cluster's CA suffices, such as a kubelet's. where names the object to
 // correct.
 func CheckTLS(server, serverName string, insecure bool, where string) error {
 	if !insecure && serverName == "" {
@@ -50,7 +50,7 @@ func CheckTLS(server, serverName string, insecure bool, where string) error {
 }
 
 // IsBound reports whether only the API server at the address in opts accepts
-// the provider's credential, because the address is the audience for example.
+// the provider's credential, for example because the address is the audience.
 // It does not depend on the CA.
 func IsBound(p auth.Provider, opts ...auth.Option) bool {
 	clusters, ok := p.(provider.RESTConfigProvider)
