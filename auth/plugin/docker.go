@@ -14,14 +14,14 @@ import (
 // DockerNotFound is the text that a docker credential helper prints to standard
 // output for a registry without credentials. The exit status is not 0. docker
 // and go-containerregistry then continue without credentials. They treat any
-// other text as a failure. (docker-credential-helpers defines the text, and
-// clients compare all of it.)
+// other text as a failure. docker-credential-helpers defines the text, and
+// clients compare all of it.
 const DockerNotFound = "credentials not found in native keychain"
 
 // ReadDockerServer reads the request of get and erase. docker names the
 // registry with or without https:// and a path. The result is valid for
-// [provider.RegistryHost], or an IPv6 address in brackets, which no provider
-// serves.
+// [provider.RegistryHost]. It may also be an IPv6 address in brackets, which no
+// provider serves.
 func ReadDockerServer(ctx context.Context, in io.Reader) (string, error) {
 	content, err := read(ctx, in, input.Read)
 	if err != nil {

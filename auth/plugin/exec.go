@@ -32,8 +32,8 @@ var execVersions = []string{defaultExec, execGroup + "/v1beta1"}
 type ExecInfo struct {
 	// APIVersion is the version of the expected answer.
 	APIVersion string
-	// Cluster is the target of the credential. Nil unless the kubeconfig sets
-	// provideClusterInfo.
+	// Cluster is the target of the credential. It is nil unless the kubeconfig
+	// sets provideClusterInfo.
 	Cluster *ExecCluster
 }
 
@@ -46,14 +46,14 @@ type ExecCluster struct {
 	// ProxyURL is the proxy for requests to the cluster. Empty: none.
 	ProxyURL string
 	// Config is the extension client.authentication.k8s.io/exec of the cluster,
-	// in JSON. Empty: there is none.
+	// in JSON. It is empty without the extension.
 	Config []byte
 }
 
 // ParseExecInfo parses the value of [ExecInfoVariable]. An empty value, as in a
-// call by a person, means version v1 and no cluster. It refuses a cluster with
-// insecure-skip-tls-verify or tls-server-name, because the credential could
-// reach an attacker.
+// call by a person, means version v1 and no cluster. ParseExecInfo refuses a
+// cluster with insecure-skip-tls-verify or tls-server-name, because the
+// credential could reach an attacker.
 func ParseExecInfo(value string) (*ExecInfo, error) {
 	if value == "" {
 		return &ExecInfo{APIVersion: defaultExec}, nil
@@ -83,8 +83,8 @@ func ParseExecInfo(value string) (*ExecInfo, error) {
 	return info, nil
 }
 
-// Encode returns the answer with a bearer token. The client asks again when the
-// token has expired or, if expires is zero, after a refusal.
+// Encode returns the answer with a bearer token. The client asks again once the
+// token has expired. If expires is zero, it asks again after a refusal.
 func (i *ExecInfo) Encode(bearerToken string, expires time.Time) ([]byte, error) {
 	if bearerToken == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no bearer token to hand out"}

@@ -25,7 +25,7 @@ type GitRequest struct {
 	// set.
 	Path string
 
-	authtype bool // git supports other credentials than user name and password
+	authtype bool // git also accepts credentials other than user name and password
 }
 
 // ReadGitRequest reads the request of get, store and erase, up to an empty line
@@ -41,7 +41,7 @@ func ReadGitRequest(ctx context.Context, in io.Reader) (*GitRequest, error) {
 		if line == "" {
 			break
 		}
-		if strings.ContainsAny(line, "\r\x00") { // git itself sends none since 2.48.1
+		if strings.ContainsAny(line, "\r\x00") { // git itself never sends them since 2.48.1
 			return nil, self.Misconfigured("use a URL without them", "a line of the request holds a carriage return or a NUL")
 		}
 		key, value, ok := strings.Cut(line, "=")
@@ -107,8 +107,9 @@ type GitCredential struct {
 const gitBearerUser = "oauth2"
 
 // Encode returns the answer to get. It contains the expiry, so a helper that
-// stores credentials drops it in time. It passes a bearer token as such if git
-// supports it (capability authtype, git 2.46), and otherwise as a password.
+// stores credentials drops it in time. If git supports bearer tokens
+// (capability authtype, git 2.46), Encode passes a bearer token as such,
+// otherwise as a password.
 func (r *GitRequest) Encode(c GitCredential) ([]byte, error) {
 	var lines [][2]string
 	switch {
@@ -127,7 +128,7 @@ func (r *GitRequest) Encode(c GitCredential) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	for _, line := range lines {
-		// A further line would be a further attribute.
+		// A further line would become a further attribute.
 		if strings.ContainsAny(line[1], "\r\n\x00") {
 			return nil, &auth.Error{Reason: auth.ErrUnavailable,
 				Message: fmt.Sprintf("the %s cannot be passed to git: it holds control characters", line[0])}

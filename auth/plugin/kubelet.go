@@ -23,10 +23,11 @@ const (
 	kubeletAnswer  = "CredentialProviderResponse"
 )
 
-// ReadKubeletRequest reads the kubelet's request to a credential provider
-// plugin before it pulls an image (credentialprovider.kubelet.k8s.io/v1). With
-// tokenAttributes in the kubelet's configuration, it contains the token and the
-// annotations of the pod's ServiceAccount.
+// ReadKubeletRequest reads the request that the kubelet sends to a credential
+// provider plugin before it pulls an image
+// (credentialprovider.kubelet.k8s.io/v1). With tokenAttributes in the kubelet's
+// configuration, it contains the token and the annotations of the pod's
+// ServiceAccount.
 func ReadKubeletRequest(ctx context.Context, in io.Reader) (*kubeletv1.CredentialProviderRequest, error) {
 	const remedy = "have the kubelet call the plugin"
 	content, err := read(ctx, in, input.Read)
@@ -64,7 +65,7 @@ func EncodeKubeletResponse(r *kubeletv1.CredentialProviderRequest, username, pas
 	if _, err := provider.RegistryHost(r.Image); err != nil {
 		return nil, err
 	}
-	host, _, _ := strings.Cut(r.Image, "/") // as written: the kubelet compares it with the image, port and all
+	host, _, _ := strings.Cut(r.Image, "/") // unchanged: the kubelet compares it with the image, port included
 	if password == "" {
 		return nil, &auth.Error{Reason: auth.ErrUnavailable, Message: "there is no password to hand out"}
 	}

@@ -29,9 +29,9 @@ func read(ctx context.Context, in io.Reader, from func(context.Context, io.Reade
 }
 
 // ServiceAccountOf returns the ServiceAccount of a token, for
-// [auth.WithSubjectToken]. Name, namespace and UID are unverified claims, which
-// the receiver of the token verifies. The annotations are the caller's. They
-// select the identity to request and grant nothing.
+// [auth.WithSubjectToken]. Name, namespace and UID are unverified claims: the
+// receiver of the token verifies them. The annotations come from the caller.
+// They select the identity to request and grant nothing.
 func ServiceAccountOf(token string, annotations map[string]string) (corev1.ServiceAccount, error) {
 	const remedy = "pass a token of a ServiceAccount"
 	claims, err := jwt.Parse(strings.TrimSpace(token))
