@@ -19,13 +19,13 @@ import (
 	"github.com/workloadid/workloadid/auth/provider"
 )
 
-// IDFunc states the SPIFFE ID of a ServiceAccount. It runs on each call, also
+// IDFunc returns the SPIFFE ID of a ServiceAccount. It runs on each call, also
 // on cache hits, so it has to be quick and deterministic, and safe for
 // concurrent use. The zero ID and an error other than an *auth.Error count as
 // ErrDenied. Tenants write labels and annotations, so derive no ID from them.
 type IDFunc func(serviceAccount *corev1.ServiceAccount) (spiffeid.ID, error)
 
-// IDs states spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that
+// IDs returns spiffe://<trust domain>/ns/<namespace>/sa/<name>, the form that
 // SPIRE's documentation uses for Kubernetes.
 func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 	return func(sa *corev1.ServiceAccount) (spiffeid.ID, error) {
@@ -38,9 +38,9 @@ func IDs(trustDomain spiffeid.TrustDomain) IDFunc {
 // calls for another cluster or without a ServiceAccount. It is safe for
 // concurrent use, and keeps no token.
 //
-// An agent that does not know the ServiceAccount makes the source read the
-// ServiceAccount once more. If the ServiceAccount still exists, the source asks
-// again, and a second refusal is ErrDenied.
+// If the agent does not know a ServiceAccount, the source reads the
+// ServiceAccount once more. If it still exists, the source asks the agent
+// again. A second refusal is ErrDenied.
 type BrokerIssuer struct {
 	api    broker.APIClient
 	id     IDFunc
@@ -49,8 +49,9 @@ type BrokerIssuer struct {
 
 var _ auth.SubjectIssuer = (*BrokerIssuer)(nil)
 
-// NewBrokerIssuer returns a source that uses conn, as NewBrokerConn makes it.
-// The caller closes conn. A conflict in the arguments is ErrMisconfigured.
+// NewBrokerIssuer returns a source that uses conn, a connection of
+// NewBrokerConn. The caller closes conn. A conflict in the arguments is
+// ErrMisconfigured.
 func NewBrokerIssuer(conn grpc.ClientConnInterface, id IDFunc, config Config) (*BrokerIssuer, error) {
 	if conn == nil || id == nil {
 		return nil, fail(auth.ErrMisconfigured, "pass both", "a connection to the Broker API and a function that states "+
@@ -75,8 +76,8 @@ func (s *BrokerIssuer) Subject(sa *corev1.ServiceAccount, opts *auth.Options) (a
 	return auth.SubjectClaims{Issuer: s.config.Issuer, Subject: id.String()}, nil
 }
 
-// idOf refuses a ServiceAccount of another cluster, whose API server chooses
-// namespace, name and UID.
+// idOf refuses a ServiceAccount of another cluster, because its API server
+// chooses namespace, name and UID.
 func (s *BrokerIssuer) idOf(sa *corev1.ServiceAccount, opts *auth.Options) (spiffeid.ID, error) {
 	if sa == nil {
 		e := fail(auth.ErrMisconfigured, "use the issuer of the Workload API, or name a ServiceAccount",
@@ -117,7 +118,7 @@ func (s *BrokerIssuer) Token(ctx context.Context, sa *corev1.ServiceAccount, aud
 		if err := checkExists(ctx, sa, opts); err != nil {
 			return "", time.Time{}, err
 		}
-		answer, err = s.fetch(ctx, request) // an agent's cache of ServiceAccounts may lag behind
+		answer, err = s.fetch(ctx, request) // the agent's cache of ServiceAccounts may lag behind
 	}
 	if status.Code(err) == codes.NotFound {
 		return "", time.Time{}, explained(err, "let the agent read the cluster of the ServiceAccount")
@@ -129,8 +130,8 @@ func (s *BrokerIssuer) Token(ctx context.Context, sa *corev1.ServiceAccount, aud
 	return s.accept(answer, id, audiences)
 }
 
-// accept wants exactly one SVID. SPIRE ignores the ID of the request, so more
-// of them are more registration entries.
+// accept requires exactly one SVID. SPIRE ignores the ID of the request and
+// returns one for each registration entry.
 func (s *BrokerIssuer) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.ID, audiences []string,
 ) (string, time.Time, error) {
 	if n := len(answer.GetSvids()); n != 1 {
@@ -148,8 +149,8 @@ func (s *BrokerIssuer) accept(answer *broker.FetchJWTSVIDResponse, id spiffeid.I
 	return s.config.accept(svid, id, audiences)
 }
 
-// newRequest refers to the ServiceAccount by namespace, name and UID, all of
-// which the agent compares.
+// newRequest names the ServiceAccount by namespace, name and UID. The agent
+// compares all three.
 func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (*broker.FetchJWTSVIDRequest, error) {
 	switch {
 	case len(audiences) == 0:
@@ -170,11 +171,11 @@ func newRequest(sa *corev1.ServiceAccount, id spiffeid.ID, audiences []string) (
 		SpiffeId: id.String()}, nil
 }
 
-// maxAnswer is the size of an answer in bytes.
+// maxAnswer is the largest answer in bytes.
 const maxAnswer = 256 << 10
 
-// fetch sends the header that proves a client of the Broker API (SPIFFE Broker
-// Endpoint, section 3).
+// fetch sends the security header that each client of the Broker API has to
+// send (SPIFFE Broker Endpoint, section 3).
 func (s *BrokerIssuer) fetch(ctx context.Context, request *broker.FetchJWTSVIDRequest,
 ) (answer *broker.FetchJWTSVIDResponse, err error) {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs("broker.spiffe.io", "true"))

@@ -4,23 +4,24 @@ import (
 	"github.com/workloadid/workloadid/auth"
 )
 
-// Config configures a source. The zero value is ready for use. All of it is the
-// controller's.
+// Config configures a source. The zero value is ready for use. All fields
+// belong to the controller.
 type Config struct {
 	// Issuer is the claim iss of the JWT-SVIDs, jwt_issuer in the configuration
-	// of a SPIRE server. A token of another issuer is refused. Empty accepts
-	// any issuer, and the receiver of the token decides.
+	// of a SPIRE server. A token of another issuer is refused. If Issuer is
+	// empty, the source accepts any issuer, and the receiver of the token
+	// decides.
 	Issuer string
-	// AllowNoIssuer accepts JWT-SVIDs without the claim iss, as SPIRE issues
-	// them by default. AWS, Microsoft Entra ID and Google Cloud find the keys
-	// by this claim. Services that know the keys of the trust domain otherwise
-	// need no claim. It excludes Issuer.
+	// AllowNoIssuer accepts JWT-SVIDs without the claim iss, SPIRE's default.
+	// AWS, Microsoft Entra ID and Google Cloud find the keys by this claim.
+	// A service that gets the keys of the trust domain in another way needs no
+	// claim. AllowNoIssuer excludes Issuer.
 	AllowNoIssuer bool
 	// ClusterID names the cluster whose ServiceAccounts the agent of a
-	// BrokerIssuer knows, with the text of auth.WithClusterID. A call with
-	// another text, or with one if this is empty, is refused: the
-	// ServiceAccount of another cluster can have the same namespace, name and
-	// UID. A WorkloadIssuer refuses it.
+	// BrokerIssuer knows, with the text of auth.WithClusterID. The source
+	// refuses a call whose text differs. If ClusterID is empty, it refuses
+	// every such text. The ServiceAccount of another cluster can have the same
+	// namespace, name and UID. A WorkloadIssuer refuses a ClusterID.
 	ClusterID string
 }
 

@@ -30,15 +30,15 @@ type X509Source interface {
 
 // NewBrokerConn returns a connection to the Broker API with mutual TLS. The
 // address is unix:///<path> or tcp://<IP address>:<port> (SPIFFE Broker
-// Endpoint, section 4). Empty is the value of SPIFFE_BROKER_SOCKET. agent
-// decides about the agent's SPIFFE ID: tlsconfig.AuthorizeIDPrefix is the
-// strictest for many nodes, and tlsconfig.AuthorizeMemberOf trusts every
-// workload that can listen at the address.
+// Endpoint, section 4). Empty: the value of SPIFFE_BROKER_SOCKET. agent checks
+// the agent's SPIFFE ID. tlsconfig.AuthorizeIDPrefix is the strictest choice
+// for many nodes. tlsconfig.AuthorizeMemberOf trusts every workload that can
+// listen at the address.
 //
-// It connects at the first request, and again when the connection is lost. No
-// proxy of the environment is used. The caller closes the connection, and own
-// after it. The options add to these, such as a grpc.WithStatsHandler.
-// Malformed arguments are ErrMisconfigured.
+// It connects at the first request, and again after the connection is lost. It
+// ignores proxies of the environment. The caller closes the connection, and
+// then own. The options add to the package's own, such as a
+// grpc.WithStatsHandler. Malformed arguments are ErrMisconfigured.
 func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, opts ...grpc.DialOption,
 ) (*grpc.ClientConn, error) {
 	if address == "" {
@@ -50,7 +50,7 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 	}
 	target, err := workloadapi.TargetFromAddress(address)
 	if err == nil && strings.HasPrefix(target, "unix:") && !strings.HasPrefix(target, "unix:///") {
-		err = errors.New("a socket has an absolute path and no host") // gRPC reports it at the first request
+		err = errors.New("a socket has an absolute path and no host") // without this check, gRPC fails at the first request
 	}
 	if err != nil {
 		return nil, refusedAddress(address, err)
@@ -65,7 +65,7 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 }
 
 // reconnect makes an agent that has restarted usable within seconds. The agent
-// is local, and gRPC would wait up to two minutes.
+// is local, and gRPC would otherwise wait up to two minutes.
 var reconnect = grpc.ConnectParams{MinConnectTimeout: 5 * time.Second, Backoff: backoff.Config{
 	BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}}
 

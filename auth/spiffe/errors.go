@@ -27,11 +27,11 @@ func unusable(format string, args ...any) *auth.Error {
 	return fail(auth.ErrUnavailable, remedyAgent, "the answer of the SPIFFE agent cannot be used: "+format, args...)
 }
 
-// explain classifies the error of a request to the agent. remedy is the one for
-// a refusal.
+// explain classifies the error of a request to the agent. It uses the remedy
+// for a refusal only.
 func explain(err error, remedy string) *auth.Error {
 	answer, ok := status.FromError(err)
-	if !ok { // of go-spiffe, which never quotes the token
+	if !ok { // an error of go-spiffe, which never quotes the token
 		e := unusable("%s", provider.Redact(err.Error()))
 		e.Err = err
 		return e
@@ -87,7 +87,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// explained leaves errors of this package as they are.
+// explained returns errors of this package unchanged, and explains all others.
 func explained(err error, remedy string) error {
 	if known := (*auth.Error)(nil); errors.As(err, &known) {
 		return err

@@ -22,8 +22,8 @@ func checkID(id spiffeid.ID) error {
 	return nil
 }
 
-// maxSVID is the size of a token in bytes. SPIRE's tokens have about one
-// thousand.
+// maxSVID is the largest size of a token in bytes. SPIRE's tokens have about
+// one thousand.
 const maxSVID = 16 << 10
 
 // read parses a token of the agent.

@@ -12,7 +12,7 @@ import (
 )
 
 // WorkloadIssuer issues the controller's own JWT-SVID, for calls without a
-// ServiceAccount. It refuses calls with one, because each tenant would act as
+// ServiceAccount. It refuses calls with one, because every tenant would act as
 // the controller. It is safe for concurrent use.
 type WorkloadIssuer struct {
 	svids  jwtsvid.Source
@@ -23,7 +23,7 @@ type WorkloadIssuer struct {
 var _ auth.SubjectIssuer = (*WorkloadIssuer)(nil)
 
 // NewWorkloadIssuer returns a source of JWT-SVIDs for id, the controller's
-// SPIFFE ID. svids is the Workload API, a *workloadapi.Client or a
+// SPIFFE ID. svids is the Workload API: a *workloadapi.Client or a
 // *workloadapi.JWTSource. The caller closes it. A conflict in the arguments is
 // ErrMisconfigured.
 func NewWorkloadIssuer(svids jwtsvid.Source, id spiffeid.ID, config Config) (*WorkloadIssuer, error) {

@@ -1,13 +1,13 @@
 // Package spiffetest simulates a SPIFFE agent in memory, for tests of
 // controllers that use package spiffe.
 //
-// It serves the JWT-SVIDs of both APIs, in the way of SPIRE 1.15. The Broker
+// It serves the JWT-SVIDs of both APIs, as SPIRE 1.15 does. The Broker
 // API compares namespace, name and UID of a ServiceAccount with the cluster. It
 // returns the SVIDs of all registration entries, whatever SPIFFE ID the request
-// names. The Workload API has one client, the controller. Both demand their
+// names. The Workload API has one client, the controller. Both require their
 // security header.
 //
-// It does not imitate mutual TLS, X.509-SVIDs, bundles, selectors, hints, and
+// It does not imitate mutual TLS, X.509-SVIDs, bundles, selectors, hints, or
 // the policy about brokers.
 package spiffetest
 
@@ -54,8 +54,8 @@ type Agent struct {
 	fetches int
 }
 
-// NewAgent starts an agent. Its JWT-SVIDs are signed by the issuer, whose URL
-// is the claim iss. kube is the cluster.
+// NewAgent starts an agent. The issuer signs its JWT-SVIDs, and the issuer's
+// URL is the claim iss. kube is the cluster.
 func NewAgent(issuer *cloudtest.Issuer, kube auth.KubernetesClient) *Agent {
 	a := &Agent{issuer: issuer, kube: kube, listener: bufconn.Listen(1 << 16), server: grpc.NewServer(),
 		entries: map[client.ObjectKey][]spiffeid.ID{}}
