@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// authority is a certificate authority that issues a certificate for every host
-// name that clients name.
+// authority is a CA that issues a certificate for every host name that a client
+// asks for.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

@@ -19,8 +19,9 @@ import (
 // The package documentation lists its limits.
 //
 // Deny takes permissions away. IAM, EKS and AssumeRole also evaluate the inline
-// policies of the caller's role, if it has any. A role that was created through
-// the API of IAM has no permissions without a policy. Users may do everything.
+// policies of the caller's role, if it has any. Without a policy, a role that
+// was created through the API of IAM has no permissions. Users may do
+// everything.
 type AWS struct {
 	cloud *Cloud
 
@@ -47,7 +48,7 @@ type AWS struct {
 type Trust struct {
 	// Issuer is the issuer of an OIDC provider in the role's account.
 	Issuer string
-	// Subjects are the sub claims that may assume the role, compared whole
+	// Subjects are the sub claims that may assume the role, compared exactly
 	// (StringEquals).
 	Subjects []string
 	// SubjectPatterns are patterns of sub claims in which * stands for any text
@@ -75,7 +76,7 @@ type Identity struct {
 	ARN string
 	// RoleARN and SessionName are empty for a user.
 	RoleARN, SessionName string
-	// Subject is the sub claim of the token that was exchanged; empty for
+	// Subject is the sub claim of the exchanged token. It is empty for
 	// AssumeRole and for users.
 	Subject string
 	// Tags are the session tags. The next role in a chain inherits the tags in
@@ -119,8 +120,8 @@ func (a *AWS) services() []service {
 // AddSTSHost serves the STS of an S3-compatible service at a host. Its roles
 // have names like arn:minio:iam:::role/<name>, of any partition and without an
 // account. Their OIDC providers have the account "" ([AWS.AddOIDCProvider]). As
-// with MinIO, the answer to AssumeRoleWithWebIdentity names no role, and a
-// session without DurationSeconds expires with the token.
+// with MinIO, the answer to AssumeRoleWithWebIdentity names no role. A session
+// without DurationSeconds expires with the token.
 func (a *AWS) AddSTSHost(host string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,9 +171,10 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// AddOIDCProvider makes an account trust an issuer. fetch gets the issuer's
-// documents: [Issuer.HTTPClient], or a client that trusts the certificate of a
-// real issuer. The client IDs are the audiences that the account accepts.
+// AddOIDCProvider makes an account trust an issuer. The client IDs are the
+// audiences that the account accepts. fetch gets the issuer's documents:
+// [Issuer.HTTPClient], or a client that trusts the certificate of a real
+// issuer.
 func (a *AWS) AddOIDCProvider(account, issuer string, fetch *http.Client, clientIDs ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,8 +188,8 @@ func (a *AWS) RemoveOIDCProvider(account, issuer string) {
 	delete(a.providers, account+" "+issuer)
 }
 
-// AddUser creates a user with an access key, or another access key of that
-// user.
+// AddUser creates a user with an access key. For an existing user it creates
+// another access key.
 func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string) {
 	k := &accessKey{id: "AKIA" + randomName(16), secret: randomSecret(30), account: account,
 		userID: "AIDA" + randomName(17)}
@@ -201,7 +203,7 @@ func (a *AWS) AddUser(account, name string) (accessKeyID, secretAccessKey string
 	return k.id, k.secret
 }
 
-// Identity returns the identity behind an access key ID, also of an expired
+// Identity returns the identity behind an access key ID, also for an expired
 // session.
 func (a *AWS) Identity(accessKeyID string) (Identity, bool) {
 	a.mu.Lock()
@@ -264,7 +266,7 @@ func (t Trust) maxSession() time.Duration {
 	return t.MaxSession
 }
 
-// like is the operator StringLike: * matches any text, ? one character.
+// like implements the operator StringLike: * matches any text, ? one character.
 func like(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""

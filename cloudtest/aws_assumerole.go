@@ -10,8 +10,8 @@ import (
 
 // refuses returns the first action of the session that the caller may not do
 // with the role, or "". The trust policy and the caller's own policies must
-// both allow each action. Within an account, a trust policy that names the
-// caller itself suffices.
+// both allow each action. Within an account, the trust policy suffices if it
+// names the caller itself.
 func (s *stsCall) refuses(caller accessKey, target role, wanted Identity) (action string) {
 	asked := access{resource: target.arn, kind: "AWS", context: s.aws.contextOf(caller)}
 	partition, account := strings.SplitN(caller.ARN, ":", 3)[1], strings.SplitN(target.arn, ":", 6)[4]
@@ -65,8 +65,8 @@ func (id *Identity) inherit(before Identity) bool {
 }
 
 // sessionParameters reads and checks the parameters of AssumeRole that shape
-// the session. Values of managed policies (PolicyArns), MFA and
-// ProvidedContexts are not imitated.
+// the session. It does not imitate managed policies (PolicyArns), MFA and
+// ProvidedContexts.
 func (s *stsCall) sessionParameters() (Identity, *awsError) {
 	id := Identity{Tags: map[string]string{}, SourceIdentity: s.form.Get("SourceIdentity")}
 	for _, rule := range []struct {

@@ -10,8 +10,9 @@ import (
 	"github.com/workloadid/workloadid/internal/awsname"
 )
 
-// SetGitServer sets the handler of the repositories of CodeCommit. It runs
-// after user and password are verified. Without it, every repository is empty.
+// SetGitServer sets the handler for the repositories of CodeCommit. It runs
+// after the user and the password are verified. Without it, every repository is
+// empty.
 func (a *AWS) SetGitServer(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -28,8 +29,8 @@ const (
 	gitRoot = "/v1/repos/"
 )
 
-// serveGit is CodeCommit over HTTPS. Its refusals have the real status; the
-// real bodies are not known for sure.
+// serveGit imitates CodeCommit over HTTPS. Its refusals have the real status,
+// but the real bodies are not known for sure.
 func (a *AWS) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	repository := repositoryOf(r.URL.Path)
 	call := Call{Service: "codecommit", Action: strings.TrimPrefix(r.URL.Path, repository), Host: host,
@@ -85,8 +86,8 @@ func gitAction(r *http.Request) string {
 	return "codecommit:GitPull"
 }
 
-// ValidGitPassword returns the identity behind a user name and password, and
-// whether CodeCommit accepts them for the repository with a path,
+// ValidGitPassword returns the identity behind a user name and password. It
+// reports whether CodeCommit accepts them for the repository with a path,
 // /v1/repos/<name>.
 func (a *AWS) ValidGitPassword(host, path, user, password string) (Identity, bool) {
 	region, ok := awsname.ParseGitHost(host)

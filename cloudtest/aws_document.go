@@ -40,7 +40,7 @@ func (n node) writeXML(b *strings.Builder, indent, attributes string) {
 	b.WriteString("</" + n.name + ">\n")
 }
 
-// json nests the same elements, sorted by name. An error stands without its
+// json nests the same elements, sorted by name. An error appears without its
 // outer element.
 func (n node) json() []byte {
 	if n.name != "ErrorResponse" {

@@ -20,16 +20,16 @@ type registryPassword struct {
 
 const registryLife = 12 * time.Hour
 
-// ecrAPI is the API of ECR or of ECR Public, which speaks awsJson1.1: the
-// action is in the header X-Amz-Target, input and output are JSON. It has the
-// action GetAuthorizationToken only.
+// ecrAPI is the API of ECR or of ECR Public, with GetAuthorizationToken as its
+// only action. It speaks awsJson1.1: the header X-Amz-Target holds the action,
+// input and output are JSON.
 type ecrAPI struct {
 	aws *AWS
 	// name is the service in signatures, in Call.Service and in permissions.
-	// target stands before the action.
+	// target is the prefix of the action.
 	name, target string
 	permissions  []string
-	// public is set for ECR Public, which is in us-east-1 only and answers in
+	// public is set for ECR Public. It exists in us-east-1 only, and answers in
 	// another form.
 	public bool
 }
@@ -110,7 +110,8 @@ func (e *ecrAPI) authorizationToken(w http.ResponseWriter, r *http.Request, host
 	return map[string]any{"authorizationData": []any{data}}, nil
 }
 
-// newPassword puts colons into the password, because real ones have them.
+// newPassword puts colons into the password, because real passwords contain
+// them.
 func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	password := randomSecret(300) + ":" + randomSecret(300)
 	p := &registryPassword{id, region, e.public, e.aws.cloud.time().Add(registryLife)}
@@ -123,8 +124,8 @@ func (e *ecrAPI) newPassword(id Identity, region string) map[string]any {
 	}
 }
 
-// ValidRegistryPassword returns the identity behind a password, and whether the
-// registry at the host accepts it.
+// ValidRegistryPassword returns the identity behind a password. It reports
+// whether the registry at the host accepts it.
 func (a *AWS) ValidRegistryPassword(host, user, password string) (Identity, bool) {
 	r, ok := awsname.ParseRegistry(host)
 	p := a.password(password)
@@ -141,17 +142,17 @@ func (a *AWS) password(password string) *registryPassword {
 	return a.passwords[password]
 }
 
-// SetRegistry sets the handler of the registries of ECR, such as the one of
-// go-containerregistry. It runs after user and password are verified. Without
-// it, they answer every request with 200 and {}.
+// SetRegistry sets the handler for the registries of ECR, such as
+// go-containerregistry's. It runs after the user and the password are verified.
+// Without it, the registries answer every request with 200 and {}.
 func (a *AWS) SetRegistry(h http.Handler) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.registry = h
 }
 
-// registryService is the registries. They require the password for everything.
-// The real ECR Public lets anonymous clients pull.
+// registryService serves the registries. They require the password for
+// everything. The real ECR Public lets anonymous clients pull.
 func (a *AWS) registryService() service {
 	return service{
 		at: func(host string) bool { _, ok := awsname.ParseRegistry(host); return ok },

@@ -18,9 +18,10 @@ import (
 type EKSCluster struct {
 	// ARN is arn:<partition>:eks:<region>:<account>:cluster/<name>.
 	ARN string
-	// Endpoint is the address of the API server. Empty: there is none yet.
+	// Endpoint is the address of the API server. It is empty until EKS has
+	// created the cluster.
 	Endpoint string
-	// CA is the certificate authority in PEM. Empty: there is none yet.
+	// CA is the CA in PEM. It is empty until EKS has created the cluster.
 	CA []byte
 	// Status is "ACTIVE" if it is empty.
 	Status string
@@ -57,8 +58,8 @@ type eksRequest struct {
 	clusterARN        string
 }
 
-// readEKSRequest leaves the action empty if EKS has none for the method and
-// path.
+// readEKSRequest leaves the action empty if EKS has no action for the method
+// and path.
 func readEKSRequest(r *http.Request) (q eksRequest) {
 	const cluster, principal = 2, 4
 	parts := strings.Split(r.URL.EscapedPath(), "/")
@@ -80,9 +81,9 @@ func readEKSRequest(r *http.Request) (q eksRequest) {
 	return q
 }
 
-// serveEKS is the API of EKS. It has the actions DescribeCluster, with the
-// members that clients need to connect, those on access entries except
-// ListAccessEntries, and ListAssociatedAccessPolicies.
+// serveEKS is the API of EKS. It has DescribeCluster, with the members that
+// clients need to connect, and ListAssociatedAccessPolicies. It has all actions
+// for access entries except ListAccessEntries.
 func (a *AWS) serveEKS(w http.ResponseWriter, r *http.Request, host string) {
 	q, complete := readEKSRequest(r), true
 	if r.Method == http.MethodPost {
@@ -134,7 +135,7 @@ func (a *AWS) answerEKS(r *http.Request, host string, q eksRequest) (any, *awsEr
 }
 
 // authorizeEKS checks the permissions of the action. Creating an access entry
-// with tags needs eks:TagResource, too.
+// with tags also requires eks:TagResource.
 func (a *AWS) authorizeEKS(q eksRequest) *awsError {
 	resource, actions := q.resource(), []string{"eks:" + q.action}
 	if in, err := q.input(); err == nil && len(in.Tags) > 0 {
@@ -227,7 +228,7 @@ func readEKSToken(token, partition string, now time.Time) (*url.URL, error) {
 	return u, checkEKSQuery(q, now)
 }
 
-// readEKSQuery allows each parameter once, and no others. The names in the
+// readEKSQuery accepts only the known parameters, each once. The names in the
 // result are in lower case.
 func readEKSQuery(u *url.URL) (map[string]string, error) {
 	allowed := []string{"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires",

@@ -17,7 +17,8 @@ import (
 type EKSAccessEntry struct {
 	// Type is "STANDARD" if it is empty.
 	Type string
-	// Username is made from the role's name if it is empty.
+	// Username is the name of the user. If it is empty, EKS makes it from the
+	// role's name.
 	Username string
 	// Groups are the groups in the cluster.
 	Groups []string
@@ -29,7 +30,7 @@ type EKSAccessEntry struct {
 }
 
 // accessEntry belongs to the principal that had the ARN when the entry was
-// created. An empty ID stands for any.
+// created. An empty ID matches any principal.
 type accessEntry struct {
 	EKSAccessEntry
 	principalID, arn  string
@@ -37,8 +38,8 @@ type accessEntry struct {
 }
 
 // SetEKSAccessEntry creates or replaces the access entry of a role. As in AWS,
-// the entry belongs to the role that exists now, and not to a later one of that
-// name. If no role exists yet, the entry belongs to any.
+// the entry belongs to the role that exists now, and not to a later role of the
+// same name. If no role exists yet, the entry belongs to any role of the name.
 func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry) {
 	now := a.cloud.time()
 	a.mu.Lock()
@@ -50,7 +51,7 @@ func (a *AWS) SetEKSAccessEntry(clusterARN, roleARN string, entry EKSAccessEntry
 	a.putEntry(clusterARN, roleARN, &accessEntry{EKSAccessEntry: entry, principalID: id, created: now, modified: now})
 }
 
-// putEntry needs the lock.
+// The caller of putEntry holds the lock.
 func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 	c, p := strings.SplitN(clusterARN, ":", 6), strings.SplitN(principalARN, ":", 6)
 	if len(c) == 6 && len(p) == 6 {
@@ -65,7 +66,7 @@ func (a *AWS) putEntry(clusterARN, principalARN string, entry *accessEntry) {
 }
 
 // EKSAccessEntries returns the access entries of a cluster by the ARN of their
-// principals. It is not counted as a call.
+// principals. Calls does not count it.
 func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,8 +77,8 @@ func (a *AWS) EKSAccessEntries(clusterARN string) map[string]EKSAccessEntry {
 	return all
 }
 
-// createInput is the body of CreateAccessEntry. UpdateAccessEntry has the
-// groups and the user name of it.
+// createInput is the body of CreateAccessEntry. UpdateAccessEntry has only the
+// groups and the user name.
 type createInput struct {
 	PrincipalARN string            `json:"principalArn"`
 	Groups       []string          `json:"kubernetesGroups"`
@@ -94,7 +95,8 @@ func (q eksRequest) input() (createInput, *awsError) {
 	return in, nil
 }
 
-// principalARN is in the body when an entry is created.
+// principalARN returns the ARN from the path, or from the body when an entry is
+// created.
 func (q eksRequest) principalARN() string {
 	if q.action != "CreateAccessEntry" {
 		return q.principal
@@ -119,7 +121,8 @@ func invalidInput(format string, args ...any) *awsError {
 	return refuse(http.StatusBadRequest, "InvalidParameterException", format, args...)
 }
 
-// accessCluster checks that the cluster has access entries. It needs the lock.
+// accessCluster checks that the cluster has access entries. The caller holds
+// the lock.
 func (a *AWS) accessCluster(q eksRequest) *awsError {
 	switch cluster, known := a.clusters[q.clusterARN]; {
 	case !known:
@@ -131,7 +134,7 @@ func (a *AWS) accessCluster(q eksRequest) *awsError {
 	return nil
 }
 
-// accessEntry returns the entry that the path names. It needs the lock.
+// accessEntry returns the entry that the path names. The caller holds the lock.
 func (a *AWS) accessEntry(q eksRequest) (*accessEntry, *awsError) {
 	if err := a.accessCluster(q); err != nil {
 		return nil, err
@@ -144,7 +147,7 @@ func (a *AWS) accessEntry(q eksRequest) (*accessEntry, *awsError) {
 	return entry, nil
 }
 
-// groups returns nil if the request leaves them as they are.
+// groups returns nil if the request does not change them.
 func (in createInput) groups() ([]string, *awsError) {
 	for _, g := range in.Groups {
 		if strings.HasPrefix(g, "system:") {
@@ -230,7 +233,8 @@ func (a *AWS) deleteAccessEntry(q eksRequest) (any, *awsError) {
 	return map[string]any{}, nil
 }
 
-// listAccessPolicies has no pages, and no entries that EKS makes itself.
+// listAccessPolicies returns everything on one page, and no entries that EKS
+// makes itself.
 func (a *AWS) listAccessPolicies(q eksRequest) (any, *awsError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -267,8 +271,8 @@ func (e *accessEntry) username(principalARN string) string {
 	return fmt.Sprintf("arn:%s:sts::%s:assumed-role/%s/{{SessionName}}", parts[1], parts[4], name)
 }
 
-// entryOf returns the access entry of a principal and its ARN. It needs the
-// lock.
+// entryOf returns the access entry of a principal and its ARN. The caller
+// holds the lock.
 func (a *AWS) entryOf(clusterARN string, k accessKey) (entry *accessEntry, arn string) {
 	arn = firstOf(k.RoleARN, k.ARN)
 	entry = a.entries[clusterARN][arn]

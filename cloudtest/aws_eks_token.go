@@ -15,8 +15,8 @@ import (
 // SetEKSAuthMap makes a cluster map roles by its ConfigMap aws-auth, unless its
 // AuthenticationMode is API. [AWS.VerifyEKSToken] calls read for each token
 // that no access entry maps. read returns the key mapRoles of the ConfigMap, a
-// list in YAML. [AWS.SetEKSCluster] need not know the cluster, which may be
-// another one than EKS. Nil removes the map.
+// list in YAML. The cluster may be unknown to [AWS.SetEKSCluster], because a
+// cluster outside EKS can use aws-auth too. Nil removes the map.
 func (a *AWS) SetEKSAuthMap(clusterARN string, read func() (mapRoles string, err error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,12 +27,12 @@ var errNotMapped = errors.New("identity is not mapped")
 
 // VerifyEKSToken authenticates a bearer token like the webhook of an EKS
 // cluster. It checks the signed request in the token by the rules of
-// aws-iam-authenticator, sends it to STS with the cluster's name, and maps the
-// identity to a user: by the access entry of exactly that role, or by
-// [AWS.SetEKSAuthMap]. It returns the user of the TokenReview and the identity
-// of AWS behind it. Calls does not count this. Access policies are not
-// imitated, nor are the keys mapUsers and mapAccounts of aws-auth and its
-// templates for nodes.
+// aws-iam-authenticator, and sends it to STS with the cluster's name. It maps
+// the identity to a user: by the access entry of exactly that role, or by
+// [AWS.SetEKSAuthMap]. It returns the user of the TokenReview and the AWS
+// identity behind it. Calls does not count it. It does not imitate access
+// policies, the keys mapUsers and mapAccounts of aws-auth, and the templates of
+// aws-auth for nodes.
 func (a *AWS) VerifyEKSToken(clusterARN, token string) (authenticationv1.UserInfo, Identity, error) {
 	parts := strings.SplitN(clusterARN, ":", 6)
 	if len(parts) != 6 {
@@ -80,7 +80,7 @@ func (a *AWS) mapIdentity(clusterARN string, caller accessKey) (authenticationv1
 }
 
 // byAuthMap compares ARNs as aws-iam-authenticator does: without the role's
-// path, which it cannot know, and without case.
+// path, which the ARN of a session lacks, and without case.
 func byAuthMap(mapRoles string, u authenticationv1.UserInfo, caller accessKey) (authenticationv1.UserInfo, error) {
 	var mappings []struct {
 		RoleARN  string   `json:"rolearn"`

@@ -34,8 +34,8 @@ func iamRegion(host string) string {
 func isIAMHost(host string) bool { return iamRegion(host) != "" }
 
 // serveIAM is the query API of IAM with the actions of iamCall.actions, for the
-// caller's account. Thumbprints, permission boundaries, managed policies, pages
-// and the last use of a role are not imitated.
+// caller's account. It does not imitate thumbprints, permission boundaries,
+// managed policies, pages, or the last use of a role.
 func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s := &stsCall{aws: a, w: w, r: r, host: host, namespace: iamNamespace}
 	err := s.read()
@@ -60,7 +60,8 @@ func (a *AWS) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	s.send(fault, http.StatusOK, element(action+"Response", "", answer...))
 }
 
-// iamCall is an authorized request to IAM. Its actions need the lock.
+// iamCall is an authorized request to IAM. The callers of its actions hold the
+// lock.
 type iamCall struct {
 	*stsCall
 	caller    accessKey
@@ -105,7 +106,7 @@ func (s *stsCall) handleIAM(action string) ([]node, *awsError) {
 }
 
 // authorize checks the permissions of the action. Creating a role with tags
-// needs iam:TagRole, too.
+// also requires iam:TagRole.
 func (c *iamCall) authorize(action string) *awsError {
 	resource, shown := "*", "*"
 	switch {

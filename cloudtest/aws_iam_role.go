@@ -24,7 +24,8 @@ func (c *iamCall) accountRoles() string {
 
 func (c *iamCall) path() string { return firstOf(c.form.Get("Path"), "/") }
 
-// named ignores case, because names of roles must differ in more.
+// named ignores case, because the names of two roles must not differ in case
+// alone.
 func (c *iamCall) named() *role {
 	prefix, name := c.accountRoles()+"/", c.form.Get("RoleName")
 	if r := c.aws.roles[prefix+name]; r != nil {
@@ -42,7 +43,7 @@ func noSuchEntity(format, name string) *awsError {
 	return refuse(http.StatusNotFound, "NoSuchEntity", format, name)
 }
 
-// on returns an action that calls do with the role in the request.
+// on returns an action that passes the role of the request to do.
 func (c *iamCall) on(do func(*role) ([]node, *awsError)) func() ([]node, *awsError) {
 	return func() ([]node, *awsError) {
 		r := c.named()

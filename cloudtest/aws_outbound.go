@@ -23,7 +23,7 @@ import (
 const outboundSuffix = ".tokens.sts.global.api.aws"
 
 // outboundIssuer issues tokens of one account's roles and users for services
-// outside of AWS. AWS.mu guards enabled.
+// outside AWS. AWS.mu guards enabled.
 type outboundIssuer struct {
 	url     string
 	enabled bool
@@ -32,16 +32,17 @@ type outboundIssuer struct {
 }
 
 // EnableOutboundFederation lets the roles and users of an account call
-// GetWebIdentityToken, and returns the account's issuer. The issuer stays the
-// same. Other services of the [Cloud] get its documents with [Cloud.Client].
+// GetWebIdentityToken, and returns the account's issuer. Every call returns the
+// same issuer. Other services of the [Cloud] get its documents with
+// [Cloud.Client].
 func (a *AWS) EnableOutboundFederation(account string) (issuer string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.enableOutbound(account).url
 }
 
-// DisableOutboundFederation undoes [AWS.EnableOutboundFederation]. Tokens that
-// were issued before stay valid.
+// DisableOutboundFederation undoes [AWS.EnableOutboundFederation]. Issued
+// tokens stay valid.
 func (a *AWS) DisableOutboundFederation(account string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,7 +51,7 @@ func (a *AWS) DisableOutboundFederation(account string) {
 	}
 }
 
-// enableOutbound needs the lock.
+// The caller of enableOutbound holds the lock.
 func (a *AWS) enableOutbound(account string) *outboundIssuer {
 	issuer := a.outbound[account]
 	if issuer == nil {
@@ -59,7 +60,7 @@ func (a *AWS) enableOutbound(account string) *outboundIssuer {
 		issuer.rsa, errs[0] = rsa.GenerateKey(rand.Reader, 2048)
 		issuer.ec, errs[1] = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 		if errs != [2]error{} {
-			panic(errs) // size and curve are known ones
+			panic(errs) // size and curve are constants
 		}
 		a.outbound[account] = issuer
 	}
@@ -95,8 +96,8 @@ func (i *outboundIssuer) sign(algorithm string, claims map[string]any) (string, 
 
 func isOutboundHost(host string) bool { return strings.HasSuffix(host, outboundSuffix) }
 
-// serveOutbound serves the documents of an issuer. As in Issuer, calls for them
-// are not counted.
+// serveOutbound serves the documents of an issuer. As with Issuer, Calls does
+// not count them.
 func (a *AWS) serveOutbound(w http.ResponseWriter, r *http.Request, host string) {
 	var found *outboundIssuer
 	a.mu.Lock()
@@ -124,7 +125,7 @@ func (a *AWS) serveOutbound(w http.ResponseWriter, r *http.Request, host string)
 	_ = json.NewEncoder(w).Encode(document) // a client that has gone needs no answer
 }
 
-// webIdentityRequest is a request for GetWebIdentityToken that was checked.
+// webIdentityRequest is a checked request for GetWebIdentityToken.
 type webIdentityRequest struct {
 	audiences []string
 	algorithm string
@@ -133,9 +134,9 @@ type webIdentityRequest struct {
 }
 
 // getWebIdentityToken requires the permission sts:GetWebIdentityToken, whose
-// conditions may name sts:IdentityTokenAudience and sts:SigningAlgorithm.
-// Claims of organizations and of the machine are not imitated. As at AWS,
-// tokens do not get a role.
+// conditions may name sts:IdentityTokenAudience and sts:SigningAlgorithm. It
+// does not imitate claims of organizations and of the machine. As at AWS,
+// AssumeRoleWithWebIdentity refuses its tokens.
 func (s *stsCall) getWebIdentityToken() (node, *awsError) {
 	if s.host == "sts.amazonaws.com" { // regional endpoints only
 		return node{}, refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %s for version %s",
@@ -231,7 +232,7 @@ func (s *stsCall) readWebIdentityRequest() (r webIdentityRequest, err *awsError)
 	return r, err
 }
 
-// The actions of IAM for outbound federation need the lock.
+// The callers of IAM's actions for outbound federation hold the lock.
 
 func (c *iamCall) enableOutboundFederation() ([]node, *awsError) {
 	if issuer := c.aws.outbound[c.caller.account]; issuer != nil && issuer.enabled {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// policy is a trust policy or an identity policy of IAM. It does not imitate
-// NotAction, NotResource, NotPrincipal, policy variables and condition
-// operators that conditionOperator does not know. A policy with them is
-// malformed.
+// policy is a trust policy or an identity policy of IAM. A policy is malformed
+// if it contains an element that the fake does not imitate: NotAction,
+// NotResource, NotPrincipal, policy variables, or a condition operator that
+// conditionOperator does not know.
 type policy struct {
 	Version, ID string
 	Statement   statements
@@ -27,13 +27,13 @@ type statement struct {
 }
 
 type (
-	statements []statement      // one statement may stand without a list
+	statements []statement      // a single statement may appear without a list
 	principals map[string]texts // by kind; "*" stands for every AWS principal
-	texts      []string         // one string may stand without a list
+	texts      []string         // a single string may appear without a list
 	operator   func(a, b string) bool
 )
 
-// conditionOperator returns nil for an operator that is not imitated.
+// conditionOperator returns nil for an unknown operator.
 func conditionOperator(name string) operator {
 	switch name {
 	case "StringEquals":
@@ -112,7 +112,7 @@ func (s statement) problem() string {
 	return ""
 }
 
-// checkTrust and checkIdentity have the rules that differ between the two kinds
+// checkTrust and checkIdentity hold the rules that differ between the two kinds
 // of policy, with IAM's texts.
 func checkTrust(s statement) (problem string) {
 	switch {
@@ -140,7 +140,7 @@ func checkIdentity(s statement) (problem string) {
 type access struct {
 	action, resource string
 	// names are the names of the principal, of the given kind. groups are names
-	// that include it, such as its account.
+	// that include the principal, such as its account.
 	kind          string
 	names, groups []string
 	// context holds the condition keys, in lower case.
@@ -153,7 +153,7 @@ type decision int
 const (
 	silent decision = iota
 	allowed
-	allowedByName // a trust policy names the principal, not just its account
+	allowedByName // a trust policy names the principal, not only its account
 	denied
 )
 
@@ -205,8 +205,8 @@ func (s statement) matches(a access) bool {
 	return true
 }
 
-// anyPair reports whether a wanted value fits a present one. An absent key fits
-// nothing.
+// anyPair reports whether a wanted value matches a present one. An absent key
+// never matches.
 func anyPair(fits operator, wanted, there []string) bool {
 	return slices.ContainsFunc(wanted, func(w string) bool {
 		return slices.ContainsFunc(there, func(t string) bool { return fits(w, t) })

@@ -14,15 +14,15 @@ type role struct {
 	created              time.Time
 	maxSession           time.Duration
 	document             string
-	trust                policy            // in which unique IDs stand for the principals in bound
+	trust                policy            // unique IDs replace the principals in bound
 	bound                map[string]string // unique IDs by ARN
 	tags                 map[string]string
 	policies             map[string]inlinePolicy
-	// open is set for roles of SetRole: without a policy, they may do
+	// open is set for roles of SetRole. Without a policy, they may do
 	// everything.
 	open bool
-	// visibleFrom and unseen are the rest of the delay until other services see
-	// the role.
+	// visibleFrom and unseen hold the rest of the delay until other services
+	// see the role.
 	visibleFrom time.Time
 	unseen      int
 }
@@ -40,14 +40,14 @@ func newRole(arn string) *role {
 func (r *role) name() string { return r.arn[strings.LastIndexByte(r.arn, '/')+1:] }
 
 // SetRole creates a role, arn:<partition>:iam::<account>:role/<name>, or
-// replaces its trust policy. Unlike a role that is created through the API of
-// IAM, it may do everything until a policy is put on it, and its trust policy
-// may name principals that do not exist.
+// replaces its trust policy. It differs in two ways from a role of the API of
+// IAM. It may do everything until it gets a policy. Its trust policy may name
+// principals that do not exist.
 func (a *AWS) SetRole(arn string, trust Trust) {
 	now := a.cloud.time()
 	document := trust.document(arn)
 	var parsed policy
-	_ = json.Unmarshal(document, &parsed) // it was encoded from the same shape
+	_ = json.Unmarshal(document, &parsed) // SetRole has encoded it from the same shape
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.roles[arn]
@@ -68,7 +68,7 @@ func (a *AWS) RemoveRole(arn string) {
 	delete(a.roles, arn)
 }
 
-// Roles returns the ARNs of all roles, sorted. It is not counted as a call.
+// Roles returns the ARNs of all roles, sorted. Calls does not count it.
 func (a *AWS) Roles() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +79,7 @@ func (a *AWS) Roles() []string {
 // for a while. Meanwhile EKS refuses access entries for them, STS refuses to
 // assume them, and trust policies cannot name them. IAM itself shows them at
 // once. A role becomes visible after the delay on the cloud's clock and, after
-// that, the given number of failed calls.
+// it, the given number of failed calls.
 func (a *AWS) SetConsistencyDelay(delay time.Duration, calls int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +87,7 @@ func (a *AWS) SetConsistencyDelay(delay time.Duration, calls int) {
 }
 
 // visible reports whether services other than IAM see the role. It counts as
-// one of the failed calls. It needs the lock.
+// one of the failed calls. The caller holds the lock.
 func (r *role) visible(now time.Time) bool {
 	if now.Before(r.visibleFrom) {
 		return false
@@ -99,7 +99,7 @@ func (r *role) visible(now time.Time) bool {
 	return true
 }
 
-// principalID returns the unique ID of a role or user. It needs the lock.
+// principalID returns the unique ID of a role or user. The caller holds the lock.
 func (a *AWS) principalID(arn string, now time.Time) (id string, ok bool) {
 	if r := a.roles[arn]; r != nil {
 		return r.id, r.visible(now)
@@ -114,7 +114,7 @@ func (a *AWS) principalID(arn string, now time.Time) (id string, ok bool) {
 
 // bind replaces the roles and users in a trust policy by their unique IDs, as
 // IAM does when it stores the policy. The policy does not trust a role that is
-// deleted and created again. It needs the lock.
+// deleted and created again. The caller holds the lock.
 func (a *AWS) bind(p policy, now time.Time) (bound map[string]string, err *awsError) {
 	bound = map[string]string{}
 	for _, s := range p.Statement {
@@ -141,7 +141,7 @@ func isStandingPrincipal(p string) bool {
 }
 
 // shownDocument returns the trust policy, with unique IDs in place of deleted
-// principals. It needs the lock.
+// principals. The caller holds the lock.
 func (a *AWS) shownDocument(r *role) string {
 	document := r.document
 	for arn, id := range r.bound {
@@ -201,7 +201,7 @@ func (a *AWS) contextOf(caller accessKey) map[string][]string {
 	return c
 }
 
-// principalID is the unique ID of the role or user.
+// principalID returns the unique ID of the role or user.
 func (k accessKey) principalID() string {
 	id, _, _ := strings.Cut(k.userID, ":")
 	return id

@@ -17,13 +17,13 @@ import (
 // S3Bucket is a bucket of S3 or of a compatible service, such as MinIO.
 type S3Bucket struct {
 	// Account owns the bucket. Its principals need permissions as for other
-	// services: s3:GetObject, s3:PutObject, and s3:ListBucket, without which a
-	// missing object answers like a forbidden one.
+	// services: s3:GetObject, s3:PutObject and s3:ListBucket. Without
+	// s3:ListBucket, a missing object answers like a forbidden one.
 	Account string
 	// Region is the region that signatures name.
 	Region string
-	// Host is the host of a compatible service, with its port unless that
-	// is 443. Paths begin with the bucket there. Empty: S3.
+	// Host is the host of a compatible service, with its port unless it is 443.
+	// Paths begin with the bucket there. Empty: S3.
 	Host string
 	// Public lets anonymous requests read objects, as a bucket policy does.
 	Public bool
@@ -81,7 +81,7 @@ func s3Endpoint(host string) (bucket, region string, ok bool) {
 	return bucket, endpoint.Region, ok
 }
 
-// s3Request is a request for an object, with its bucket if that exists at the
+// s3Request is a request for an object, with its bucket if it exists at the
 // host.
 type s3Request struct {
 	*http.Request
@@ -109,7 +109,7 @@ func (a *AWS) readS3(r *http.Request, host string) s3Request {
 // serveS3 is the REST API of S3 with GetObject, HeadObject and PutObject.
 func (a *AWS) serveS3(w http.ResponseWriter, r *http.Request, host string) {
 	if r.Method == http.MethodPost && r.URL.Path == "/" && (a.isOtherSTS(host) || a.isOtherSTS(r.Host)) {
-		a.serveSTS(w, r, host) // MinIO has both at one address
+		a.serveSTS(w, r, host) // MinIO serves both at one address
 		return
 	}
 	const maxObject = 2 << 20
@@ -171,7 +171,7 @@ func noSuchKey() *awsError {
 	return refuse(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 }
 
-// checkConditions has S3's answer to a conditional write.
+// checkConditions returns S3's answer to a conditional write.
 func (q s3Request) checkConditions(object s3Object, exists bool) *awsError {
 	match, none := q.Header.Get("If-Match"), q.Header.Get("If-None-Match")
 	switch {

@@ -91,7 +91,7 @@ func (s *stsCall) read() *awsError {
 }
 
 // readBody returns false for a request that is too large. A truncated request
-// gets no answer: the stream is reset (RFC 9113, section 8.1.1).
+// gets no answer, because the stream is reset (RFC 9113, section 8.1.1).
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil && !errors.As(err, new(*http.MaxBytesError)) {
@@ -170,8 +170,8 @@ func (s *stsCall) assumeRoleWithWebIdentity() (node, *awsError) {
 		element("SubjectFromWebIdentityToken", claims.Subject)), nil
 }
 
-// webIdentity is the request of a token's owner. The OIDC provider is in the
-// account of the role.
+// webIdentity returns the access that a token's owner asks for. The OIDC
+// provider is in the account of the role.
 func webIdentity(roleARN string, claims tokenClaims) access {
 	host := strings.TrimPrefix(claims.Issuer, "https://")
 	parts, key := strings.SplitN(roleARN, ":", 6), strings.ToLower(host)
@@ -180,7 +180,7 @@ func webIdentity(roleARN string, claims tokenClaims) access {
 		context: map[string][]string{key + ":sub": {claims.Subject}, key + ":aud": claims.Audience}}
 }
 
-// verifyToken has STS's answer to each fault of a token.
+// verifyToken returns STS's answer to each fault of a token.
 func (s *stsCall) verifyToken(account string) (tokenClaims, *awsError) {
 	invalid := func(format string, args ...any) *awsError {
 		return refuse(http.StatusBadRequest, "InvalidIdentityToken", format, args...)
@@ -307,7 +307,7 @@ func (s *stsCall) fail(fault *Fault, err *awsError) {
 		element("RequestId", s.requestID())))
 }
 
-// send answers in XML, or in JSON if the request accepts it.
+// send answers in XML, or in JSON if the request accepts JSON.
 func (s *stsCall) send(fault *Fault, status int, document node) {
 	h := s.w.Header()
 	h.Set("Date", s.aws.cloud.time().UTC().Format(http.TimeFormat))
@@ -323,12 +323,12 @@ func (s *stsCall) send(fault *Fault, status int, document node) {
 	fault.send(s.w, s.r, s.aws.cloud.closing, status, body)
 }
 
-// requestID returns the same ID for the header and the body of one answer. The
-// header has the spelling of STS.
+// requestID returns the same ID for the header and the body of one answer. STS
+// spells the header in this way.
 func (s *stsCall) requestID() string {
 	if s.id == "" {
 		s.id = uuid.NewString()
-		s.w.Header()["x-amzn-RequestId"] = []string{s.id} //nolint:staticcheck // this spelling is the point
+		s.w.Header()["x-amzn-RequestId"] = []string{s.id} //nolint:staticcheck // STS's own spelling
 	}
 	return s.id
 }

@@ -18,12 +18,12 @@ import (
 // the metadata service of a machine. Tenants belong to the public cloud unless
 // [Azure.AddTenant] names another.
 //
-// It does not imitate: users and consent; discovery of instances; signed access
-// tokens (those for Azure Resource Manager and Microsoft Graph have claims, the
-// others are opaque); roles other than the lists of client IDs in its
-// parameters; shared keys and signatures of Blob storage, its blobs other than
-// block blobs, blocks, leases and ranges; eventual consistency; conditional
-// access, apart from [AzureIdentity.Claims]. Managed identities and
+// It does not imitate: users and consent; discovery of instances; roles other
+// than the lists of client IDs in its parameters; shared keys and signatures of
+// Blob storage, its blobs other than block blobs, blocks, leases and ranges;
+// eventual consistency; conditional access, apart from [AzureIdentity.Claims].
+// It does not sign access tokens: tokens for Azure Resource Manager and
+// Microsoft Graph have claims, the others are opaque. Managed identities and
 // applications are alike. The real answer to a wrong signature with a published
 // key is not known for sure.
 type Azure struct {
@@ -59,7 +59,7 @@ type azureTenantClient struct{ tenant, clientID string }
 
 // FederatedCredential makes an application trust tokens of an issuer.
 type FederatedCredential struct {
-	// Issuer, Subject and Audience are compared whole.
+	// Issuer, Subject and Audience are compared exactly.
 	Issuer, Subject, Audience string
 	// Fetch gets the issuer's documents, see AWS.AddOIDCProvider.
 	Fetch *http.Client
@@ -69,7 +69,7 @@ type FederatedCredential struct {
 type AzureRegistry struct {
 	// Tenant issues the tokens that the registry accepts.
 	Tenant string
-	// Pull are the client IDs of the identities that may pull.
+	// Pull lists the client IDs of the identities that may pull.
 	Pull []string
 	// Handler serves authorized requests for /v2/ and below. Nil: an empty
 	// registry.
@@ -80,15 +80,16 @@ type AzureRegistry struct {
 type AzureCluster struct {
 	// Tenant is the tenant of its subscription.
 	Tenant string
-	// Users are the client IDs of the identities that may read the cluster and
-	// list its user credential.
+	// Users lists the client IDs of the identities that may read the cluster
+	// and list its user credential.
 	Users []string
-	// Addresses are the servers of its kubeconfigs, one each.
+	// Addresses are the servers of its kubeconfigs, one in each.
 	Addresses []string
-	// FQDN and PrivateFQDN are its names. Empty: the host of the first address,
-	// and none.
+	// FQDN and PrivateFQDN are its names. If FQDN is empty, it is the host of
+	// the first address. If PrivateFQDN is empty, the cluster has no private
+	// name.
 	FQDN, PrivateFQDN string
-	// CA is its certificate authority in PEM.
+	// CA is its CA in PEM.
 	CA []byte
 	// WithoutEntra turns the integration with Microsoft Entra ID off.
 	WithoutEntra bool
@@ -116,7 +117,7 @@ func (a *Azure) services() []service {
 }
 
 // AddCloud adds a private cloud with two host names and the domain of its
-// registries, without a dot before it. An empty domain means no registries.
+// registries, without a leading dot. An empty domain means no registries.
 func (a *Azure) AddCloud(authorityHost, resourceManagerHost, registrySuffix string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,8 +126,8 @@ func (a *Azure) AddCloud(authorityHost, resourceManagerHost, registrySuffix stri
 		RegistrySuffix: registrySuffix})
 }
 
-// AddTenant adds a tenant to the cloud of an authority host. All of the names
-// are its own: a GUID and domains.
+// AddTenant adds a tenant to the cloud of an authority host. All names identify
+// the tenant: a GUID and domains.
 func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,12 +140,12 @@ func (a *Azure) AddTenant(authorityHost string, names ...string) {
 	}
 }
 
-// AddResource registers resources in a tenant, which it creates if needed:
-// other services of Azure, such as https://database.windows.net, and APIs of
-// the consumer, by their application ID URI or GUID. Entra refuses tokens for a
-// resource that its tenant lacks (AADSTS500011). Every tenant has Azure
-// Resource Manager, Microsoft Graph, container registries, AKS, Azure DevOps,
-// Storage and Key Vault.
+// AddResource registers resources in a tenant, which it creates if needed. A
+// resource is another service of Azure, such as https://database.windows.net,
+// or an API of the consumer, by its application ID URI or GUID. Entra refuses
+// tokens for a resource that its tenant lacks (AADSTS500011). Every tenant has
+// Azure Resource Manager, Microsoft Graph, container registries, AKS, Azure
+// DevOps, Storage and Key Vault.
 func (a *Azure) AddResource(tenant string, identifiers ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +156,7 @@ func (a *Azure) AddResource(tenant string, identifiers ...string) {
 }
 
 // AddFederatedCredential adds a federated credential to an application or a
-// managed identity, which it creates if needed, as it does the tenant.
+// managed identity. It creates the identity and its tenant if needed.
 func (a *Azure) AddFederatedCredential(tenant, clientID string, credential FederatedCredential) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,22 +167,23 @@ func (a *Azure) AddFederatedCredential(tenant, clientID string, credential Feder
 	}
 }
 
-// RemoveFederatedCredentials takes all federated credentials from an identity,
-// or creates one that has none.
+// RemoveFederatedCredentials removes all federated credentials from an
+// identity, or creates an identity without any.
 func (a *Azure) RemoveFederatedCredentials(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.app(tenant, clientID).federated = nil
 }
 
-// SetClientSecret gives an application a secret, and creates it if needed.
+// SetClientSecret sets the secret of an application, which it creates if
+// needed.
 func (a *Azure) SetClientSecret(tenant, clientID, secret string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.app(tenant, clientID).secret = secret
 }
 
-// SetClientCertificate registers a certificate with an RSA key with an
+// SetClientCertificate registers a certificate with an RSA key for an
 // application, which it creates if needed.
 func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.Certificate) {
 	a.mu.Lock()
@@ -190,7 +192,7 @@ func (a *Azure) SetClientCertificate(tenant, clientID string, certificate *x509.
 }
 
 // SetManagedIdentity sets the identity of the machine, for which the metadata
-// service issues tokens. Without one it refuses.
+// service issues tokens. Without an identity, the service refuses.
 func (a *Azure) SetManagedIdentity(tenant, clientID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -223,8 +225,8 @@ func (a *Azure) SetGitRepository(path string, readers ...string) {
 }
 
 // Identity returns the identity behind an access token, or behind a registry's
-// refresh token. It is false for a token that the cloud did not issue, or that
-// has expired.
+// refresh token. It returns false for a token that the cloud did not issue, or
+// that has expired.
 func (a *Azure) Identity(token string) (AzureIdentity, bool) {
 	now := a.cloud.time()
 	a.mu.Lock()
@@ -233,7 +235,7 @@ func (a *Azure) Identity(token string) (AzureIdentity, bool) {
 	return identity, ok && now.Before(identity.Expiration)
 }
 
-// tenant creates the tenant if needed. It needs the lock.
+// tenant creates the tenant if needed. The caller holds the lock.
 func (a *Azure) tenant(name string) *azureTenant {
 	t := a.tenants[strings.ToLower(name)]
 	if t == nil {
@@ -243,7 +245,8 @@ func (a *Azure) tenant(name string) *azureTenant {
 	return t
 }
 
-// app creates the application and its tenant if needed. It needs the lock.
+// app creates the application and its tenant if needed. The caller holds the
+// lock.
 func (a *Azure) app(tenant, clientID string) *azureApp {
 	t := a.tenant(tenant)
 	app := t.apps[strings.ToLower(clientID)]
@@ -254,7 +257,7 @@ func (a *Azure) app(tenant, clientID string) *azureApp {
 	return app
 }
 
-// at returns the cloud of an authority. It needs the lock.
+// at returns the cloud of an authority. The caller holds the lock.
 func (a *Azure) at(authority string) *azurename.Cloud {
 	for i := range a.environments {
 		if slices.Contains(a.environments[i].Authorities, authority) {

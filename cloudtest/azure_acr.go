@@ -20,7 +20,7 @@ const (
 	acrAdvice      = "authentication required, visit https://aka.ms/acr/authorization for more information."
 )
 
-// acrError is the envelope of registries.
+// acrError is the form of a registry's errors.
 type acrError struct {
 	Errors []acrErrorItem `json:"errors"`
 }
@@ -40,7 +40,7 @@ func (a *Azure) serveRegistry(w http.ResponseWriter, r *http.Request, host strin
 	}
 	form := r.URL.Query()
 	if r.Method == http.MethodPost && call.Action != "v2" {
-		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)) // a request that is cut short lacks parameters
+		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)) // a truncated request lacks parameters
 		form, _ = url.ParseQuery(string(body))
 	}
 	for _, name := range []string{"grant_type", "service", "tenant", "scope"} {
@@ -104,8 +104,8 @@ func (a *Azure) exchangeForRegistry(w http.ResponseWriter, r *http.Request, faul
 	a.sendJSON(w, r, fault, http.StatusOK, map[string]string{"refresh_token": a.issueRefreshToken(identity)})
 }
 
-// tokenOfRegistry accepts a refresh token as a parameter or as the password of
-// its user.
+// tokenOfRegistry accepts a refresh token as a parameter, or as the password of
+// the user for refresh tokens.
 func (a *Azure) tokenOfRegistry(w http.ResponseWriter, r *http.Request, fault *Fault, host string, form url.Values) {
 	refresh := form.Get("refresh_token")
 	if user, password, ok := r.BasicAuth(); ok && user == acrUser {

@@ -15,8 +15,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// assertion checks a JWT: one of an issuer that the application trusts, or one
-// signed with its certificate.
+// assertion checks a JWT. Either an issuer that the application trusts has
+// signed it, or the application's certificate has.
 func (e *entraCall) assertion(identity AzureIdentity, app *azureApp) (AzureIdentity, *entraRefusal) {
 	malformed := refuseEntra(http.StatusBadRequest, "invalid_request", 50027, "JWT token is invalid or malformed.")
 	token, err := jwt.ParseSigned(e.form.Get("client_assertion"),
@@ -49,7 +49,7 @@ func (e *entraCall) trust(claims tokenClaims, app *azureApp) *entraRefusal {
 }
 
 // federation looks for the federated credential. Its refusal names the first
-// part that none has.
+// part that matches no credential.
 func (e *entraCall) federation(claims tokenClaims, app *azureApp) *entraRefusal {
 	const advice = "Please check your federated identity credential Subject, Audience and Issuer against the presented assertion. https://docs.microsoft.com/en-us/azure/active-directory/develop/workload-identity-federation"
 	audience := ""
@@ -101,7 +101,7 @@ func (e *entraCall) signature(token *jwt.JSONWebToken, claims tokenClaims) *entr
 	case errors.Is(err, errSignature):
 		return refuseEntra(http.StatusUnauthorized, "invalid_client", 50013,
 			"Assertion failed signature validation. [Reason - The signature is not valid.]")
-	case !errors.Is(err, errKeys) || err != errKeys: //nolint:errorlint // bare: the issuer was reached
+	case !errors.Is(err, errKeys) || err != errKeys: //nolint:errorlint // unwrapped: the issuer was reached
 		return unreachable
 	}
 	return refuseEntra(http.StatusUnauthorized, "invalid_client", 7000272,

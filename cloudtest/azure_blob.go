@@ -19,7 +19,7 @@ import (
 type AzureContainer struct {
 	// Tenant is the tenant of the storage account.
 	Tenant string
-	// Writers are the client IDs of the identities that may read and write
+	// Writers lists the client IDs of the identities that may read and write
 	// blobs (Storage Blob Data Contributor).
 	Writers []string
 }
@@ -48,8 +48,8 @@ func (a *Azure) SetContainer(account, name string, container AzureContainer) {
 	a.storage[account][name] = &azureContainer{container, blobs}
 }
 
-// storageAccount returns the account behind a host, which has to exist, and
-// whether the host is its website.
+// storageAccount returns the account behind a host, if it exists. It reports
+// whether the host is the account's website.
 func (a *Azure) storageAccount(host string) (account string, website bool) {
 	account, domain, _ := strings.Cut(host, ".")
 	a.mu.Lock()
@@ -116,7 +116,7 @@ func (a *Azure) authorizeBlob(r *http.Request, c *azureContainer, website bool) 
 	if website && r.Method == http.MethodGet {
 		return missingContainer(c)
 	}
-	const oldest = "2017-11-09" // that accepts bearer tokens
+	const oldest = "2017-11-09" // the oldest version that accepts bearer tokens
 	identity, ok := a.bearer(bearerOf(r), azurename.StorageAudience)
 	switch {
 	case website || r.Method != http.MethodGet && r.Method != http.MethodPut:
@@ -153,7 +153,7 @@ func (a *Azure) answerBlob(w http.ResponseWriter, r *http.Request, fault *Fault,
 		fault.send(w, r, a.cloud.closing, http.StatusOK, blob.content)
 		return nil
 	}
-	etag := `"0x` + strings.ToUpper(hexSum([]byte(uuid.NewString()))[:15]) + `"` // a new one for every write
+	etag := `"0x` + strings.ToUpper(hexSum([]byte(uuid.NewString()))[:15]) + `"` // every write makes a new one
 	refused := checkBlob(r, blob, exists)
 	if refused == nil {
 		c.blobs[name] = azureBlob{body,
@@ -170,7 +170,7 @@ func (a *Azure) answerBlob(w http.ResponseWriter, r *http.Request, fault *Fault,
 	return nil
 }
 
-// checkBlob has the answer to a conditional write.
+// checkBlob returns the answer to a conditional write.
 func checkBlob(r *http.Request, blob azureBlob, exists bool) *blobError {
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	switch {

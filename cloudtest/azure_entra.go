@@ -32,7 +32,7 @@ func refuseEntra(status int, kind string, number int, format string, args ...any
 // entraCall is one request to an authority.
 type entraCall struct {
 	azure  *Azure
-	proxy  *AKSTokenProxy // that received the request; nil: none
+	proxy  *AKSTokenProxy // the proxy that received the request, or nil
 	w      http.ResponseWriter
 	r      *http.Request
 	host   string
@@ -55,7 +55,7 @@ func (a *Azure) serveEntraBehind(proxy *AKSTokenProxy, w http.ResponseWriter, r 
 	switch {
 	case path == "oauth2/v2.0/token" && r.Method == http.MethodPost:
 		call.Action = "token"
-		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)) // a request that is cut short lacks parameters
+		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest)) // a truncated request lacks parameters
 		e.form, _ = url.ParseQuery(string(body))
 		for name := range e.form {
 			if name != "client_assertion" && name != "client_secret" {
@@ -80,12 +80,12 @@ func (a *Azure) serveEntraBehind(proxy *AKSTokenProxy, w http.ResponseWriter, r 
 	}
 }
 
-// faultRefusal uses Code as the value of error, and the number in a Message
-// that begins with AADSTS.
+// faultRefusal uses Code as the value of error. A Message that begins with
+// AADSTS holds the number.
 func faultRefusal(f Fault) *entraRefusal {
 	e := &entraRefusal{status: f.Status, kind: f.Code, text: f.Message}
 	if rest, ok := strings.CutPrefix(f.Message, "AADSTS"); ok {
-		_, _ = fmt.Sscanf(rest, "%d", &e.number) // 0 if there is none
+		_, _ = fmt.Sscanf(rest, "%d", &e.number) // 0 without a number
 		_, e.text, _ = strings.Cut(rest, ": ")
 	}
 	return e
@@ -112,7 +112,7 @@ func (e *entraCall) fail(fault *Fault, refusal *entraRefusal) {
 		fmt.Sprintf("https://%s/error?code=%d", e.host, refusal.number)})
 }
 
-// directory returns the tenant if the cloud has it.
+// directory returns the tenant if the cloud knows it.
 func (e *entraCall) directory() (*azureTenant, *entraRefusal) {
 	e.azure.mu.Lock()
 	defer e.azure.mu.Unlock()
@@ -168,7 +168,7 @@ func (e *entraCall) token(fault *Fault) {
 	}{"Bearer", life, life, e.azure.issue(identity)})
 }
 
-// scope returns the one resource that the parameter of that name asks for.
+// scope returns the one resource that the parameter scope asks for.
 func (e *entraCall) scope(tenant *azureTenant) (string, *entraRefusal) {
 	scope := ""
 	for s := range strings.FieldsSeq(e.form.Get("scope")) {

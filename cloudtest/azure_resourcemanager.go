@@ -89,8 +89,8 @@ func (a *Azure) objectID(identity AzureIdentity) string {
 
 func (c AzureCluster) creating() bool { return strings.EqualFold(c.ProvisioningState, "Creating") }
 
-// resource is the managed cluster, reduced to the properties that clients need
-// to reach it.
+// resource returns the managed cluster with only the properties that clients
+// need to reach it.
 func (c AzureCluster) resource(id string) map[string]any {
 	properties := map[string]any{"provisioningState": firstOf(c.ProvisioningState, "Succeeded"),
 		"powerState": map[string]string{"code": "Running"}, "enableRBAC": true}
@@ -119,8 +119,8 @@ type kubeconfigResult struct {
 	Value []byte `json:"value"`
 }
 
-// kubeconfigs belong to a cluster with Microsoft Entra integration: they name a
-// command instead of a credential.
+// kubeconfigs returns the kubeconfigs of a cluster with Microsoft Entra
+// integration. They name a command instead of a credential.
 func (c AzureCluster) kubeconfigs() []kubeconfigResult {
 	results := []kubeconfigResult{}
 	if c.creating() {

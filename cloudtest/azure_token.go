@@ -17,10 +17,10 @@ import (
 // token of a registry.
 type AzureIdentity struct {
 	Tenant, ClientID string
-	// Subject is the sub claim of the token that was exchanged; empty for
-	// secrets and managed identities.
+	// Subject is the sub claim of the exchanged token. It is empty for secrets
+	// and managed identities.
 	Subject string
-	// Audience is the resource that the token is for, or the host of the
+	// Audience is the resource that accepts the token, or the host of the
 	// registry.
 	Audience string
 	// Claims is the parameter of that name in the request.
@@ -65,8 +65,8 @@ func (a *Azure) remember(token string, identity AzureIdentity) {
 	a.tokens[token] = identity
 }
 
-// bearer returns the identity of a token that is valid now and for one of the
-// given resources.
+// bearer returns the identity of a token that is valid now for one of the given
+// resources.
 func (a *Azure) bearer(token string, audiences ...string) (AzureIdentity, bool) {
 	identity, ok := a.Identity(token)
 	return identity, ok && slices.Contains(audiences, identity.Audience)
@@ -80,12 +80,12 @@ func bearerOf(r *http.Request) string {
 	return token
 }
 
-// oneOf compares client IDs, which are GUIDs.
+// oneOf ignores case, because client IDs are GUIDs.
 func oneOf(clientIDs []string, id string) bool {
 	return slices.ContainsFunc(clientIDs, func(c string) bool { return strings.EqualFold(c, id) })
 }
 
-// sameTenant reports whether two names are of one tenant.
+// sameTenant reports whether two names identify one tenant.
 func (a *Azure) sameTenant(x, y string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

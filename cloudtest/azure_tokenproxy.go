@@ -14,17 +14,17 @@ import (
 const (
 	tokenProxyAudience   = "api://AKSIdentityBinding"
 	tokenProxyServerName = "ests.aks.example"
-	tokenProxyPath       = "/token-proxy" // clients have to keep it
+	tokenProxyPath       = "/token-proxy" // clients have to keep the path
 )
 
 // AKSTokenProxy imitates the token proxy of an AKS cluster with identity
 // bindings: Microsoft Entra ID for ServiceAccount tokens of one issuer with the
 // audience api://AKSIdentityBinding. [AKSTokenProxy.SetRight] replaces
 // federated credentials. In Calls and [Fault] its service is "aks-token-proxy".
-// It ends with its [Cloud], and it is safe for concurrent use.
+// It stops with its [Cloud], and it is safe for concurrent use.
 //
 // It does not imitate bindings. The real answer to a missing right is
-// undocumented; here it is 403 without AADSTS.
+// undocumented; the fake answers 403 without AADSTS.
 type AKSTokenProxy struct {
 	azure    *Azure
 	issuer   string
@@ -73,7 +73,7 @@ func (p *AKSTokenProxy) Env() map[string]string {
 	}
 }
 
-// CA returns the proxy's CA in PEM, which differs from the [Cloud]'s.
+// CA returns the proxy's CA in PEM. The [Cloud] has another one.
 func (p *AKSTokenProxy) CA() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,8 @@ func (p *AKSTokenProxy) RotateCA() error {
 	return err
 }
 
-// SetRight replaces the subjects that may use a managed identity, which it
-// creates with its tenant if needed.
+// SetRight replaces the subjects that may use a managed identity. It creates
+// the identity and its tenant if needed.
 func (p *AKSTokenProxy) SetRight(tenant, clientID string, subjects ...string) {
 	p.azure.mu.Lock()
 	p.azure.app(tenant, clientID)
@@ -100,7 +100,8 @@ func (p *AKSTokenProxy) SetRight(tenant, clientID string, subjects ...string) {
 	p.rights[strings.ToLower(clientID)] = slices.Clone(subjects)
 }
 
-// authorize checks claims whose signature is verified elsewhere.
+// authorize checks the claims of a token. Another function verifies the
+// signature.
 func (p *AKSTokenProxy) authorize(claims tokenClaims, clientID string) *entraRefusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,19 +14,19 @@ import (
 )
 
 // Cloud imitates the services of the clouds at their production host names. Its
-// Client dials it for all of them, over TLS, so that the code under test uses
-// its production URLs.
+// Client connects to the cloud for all of them, over TLS, so the code under
+// test uses its production URLs.
 //
 // The services verify the issuer, audience, expiry and subject of a
-// ServiceAccount's token, its signature against the keys that its issuer
-// publishes, and the signatures of signed requests. Their errors have the codes
-// and texts of the real services.
+// ServiceAccount's token, and its signature against the keys that its issuer
+// publishes. They also verify the signatures of signed requests. Their errors
+// have the codes and texts of the real services.
 //
 // A Cloud is safe for concurrent use. Close it when the test ends.
 type Cloud struct {
 	authority *authority
 	listener  net.Listener // TLS
-	plain     net.Listener // for metadata services, which use no TLS
+	plain     net.Listener // no TLS, for metadata services
 	servers   [2]*http.Server
 	transport *http.Transport
 	served    sync.WaitGroup
@@ -60,8 +60,8 @@ type Call struct {
 	Parameters map[string]string
 }
 
-// NewCloud starts a cloud on a port of the loopback interface, with a
-// certificate authority of its own.
+// NewCloud starts a cloud on a port of the loopback interface, with a CA of its
+// own.
 func NewCloud() (*Cloud, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -98,7 +98,7 @@ func NewCloud() (*Cloud, error) {
 	return c, nil
 }
 
-// classicCurves leaves out post-quantum key exchanges, because they take time
+// classicCurves leaves out post-quantum key exchanges, because they are slow
 // and a fake has no secrets.
 func classicCurves() []tls.CurveID { return []tls.CurveID{tls.X25519, tls.CurveP256} }
 
@@ -118,11 +118,11 @@ func (c *Cloud) Close() {
 // services, and nothing else.
 func (c *Cloud) Client() *http.Client { return &http.Client{Transport: c.transport} }
 
-// CA returns the certificate authority in PEM.
+// CA returns the CA in PEM.
 func (c *Cloud) CA() []byte { return c.authority.pem }
 
-// DialContext connects to the cloud if it serves the host of addr, for other
-// clients and proxies.
+// DialContext connects to the cloud if it serves the host of addr. Other
+// clients and proxies can use it.
 func (c *Cloud) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *Cloud) time() time.Time {
 }
 
 // Calls returns the number of calls of an action of a service. An empty name
-// counts all.
+// counts all calls.
 func (c *Cloud) Calls(service, action string) int {
 	n := 0
 	for _, call := range c.Log() {
@@ -188,10 +188,10 @@ func (c *Cloud) Log() []Call {
 
 // service is one of the services of a cloud.
 type service struct {
-	// at reports whether the service has a host name in lower case. It is asked
-	// without the port and with it.
+	// at reports whether the service serves a host name in lower case. The
+	// cloud asks it without the port and with it.
 	at func(host string) bool
-	// serve answers. It calls Cloud.begin once it knows the action.
+	// serve answers the request. It calls Cloud.begin once it knows the action.
 	serve func(w http.ResponseWriter, r *http.Request, host string)
 }
 
@@ -216,7 +216,7 @@ func withoutPort(address string) string {
 	return address
 }
 
-// serviceAt returns the service at a host name with or without a port.
+// serviceAt returns the service for a host name with or without a port.
 func (c *Cloud) serviceAt(address string) *service {
 	address = strings.ToLower(address)
 	host := withoutPort(address)
@@ -232,20 +232,23 @@ func (c *Cloud) serviceAt(address string) *service {
 }
 
 // Handle serves a host name with a handler: a fake of a service that [Cloud]
-// lacks, or another one in place of its own. AWS, Azure, GCP and OAuth return
+// lacks, or a replacement for one of its own. AWS, Azure, GCP and OAuth return
 // the identity behind a request's credential: see [AWS.VerifySignature] and the
 // methods Identity.
 //
 // A host with a port, such as vault.example:8443, serves that port alone. A
-// host without a port, or with port 443, serves every port. Of several handlers
-// that match, the last one serves.
+// host without a port, or with port 443, serves every port. If several handlers
+// match, the last one serves.
 //
 // Clients reach the host like the others, over TLS with the cloud's CA. In
 // Calls and [Fault], the service is the host in lower case, with its port
-// unless that is 443, and the action is the method and the path, such as "GET
-// /bucket". The error of a Fault is plain text.
+// unless it is
+//  443. The action is the method and the path, such as "GET /bucket". The error
+//     of
+//
+// a Fault is plain text.
 func (c *Cloud) Handle(host string, handler http.Handler) {
-	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients leave it out of the Host header
+	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients omit it in the Host header
 	s := service{at: func(asked string) bool {
 		return asked == host
 	}, serve: func(w http.ResponseWriter, r *http.Request, _ string) {
@@ -267,7 +270,7 @@ func (c *Cloud) Handle(host string, handler http.Handler) {
 	c.services = append([]service{s}, c.services...)
 }
 
-// begin records a call and plays its fault. It returns false if the fault has
+// begin records a call and applies its fault. It returns false if the fault has
 // answered.
 func (c *Cloud) begin(w http.ResponseWriter, r *http.Request, call Call, fail func(Fault)) (*Fault, bool) {
 	c.mu.Lock()

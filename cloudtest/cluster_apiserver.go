@@ -19,17 +19,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Refuse makes TokenRequests fail with the error that the function returns, if
-// any; nil ends that. The error of an API server whose RBAC lacks the rule is
-// [apierrors.NewForbidden]. ExpirationSeconds is never nil.
+// Refuse makes a TokenRequest fail if the function returns an error. Nil
+// removes the function. To imitate an API server whose RBAC lacks the rule,
+// return [apierrors.NewForbidden]. ExpirationSeconds is never nil.
 func (i *Issuer) Refuse(refuse func(sa corev1.ServiceAccount, request authenticationv1.TokenRequestSpec) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.refuse = refuse
 }
 
-// TokenRequests returns the number of TokenRequests so far, refused ones
-// included.
+// TokenRequests returns the number of TokenRequests so far, including refused
+// ones.
 func (i *Issuer) TokenRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -38,14 +38,14 @@ func (i *Issuer) TokenRequests() int {
 
 // Wrap returns a client that issues tokens of the ServiceAccounts in c, a fake
 // client with the schemes, indexes and interceptors that the test needs. Its
-// scheme has to know core/v1. Objects that are created without a UID get one;
-// objects that the builder of c was given keep theirs.
+// scheme has to know core/v1. An object that is created without a UID gets one.
+// Objects that the builder of c received keep their UIDs.
 func (i *Issuer) Wrap(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{Create: createWithUID, SubResourceCreate: i.createSubResource})
 }
 
 // PrependTo makes a clientset of k8s.io/client-go/kubernetes/fake issue tokens
-// of its ServiceAccounts, ahead of the reactors that it has.
+// of its ServiceAccounts. It runs before the clientset's other reactors.
 func (i *Issuer) PrependTo(clientset interface {
 	PrependReactor(verb, resource string, reaction k8stesting.ReactionFunc)
 	Tracker() k8stesting.ObjectTracker
@@ -133,7 +133,7 @@ func (i *Issuer) issue(key client.ObjectKey, request *authenticationv1.TokenRequ
 		return err
 	}
 	if len(request.Spec.Audiences) == 0 {
-		request.Spec.Audiences = []string{i.url} // the API server's own
+		request.Spec.Audiences = []string{i.url} // the default of the API server
 	}
 	claims := i.Claims(sa, request.Spec.Audiences, lifetime)
 	if err := bind(claims, sa, get, request.Spec.BoundObjectRef); err != nil {

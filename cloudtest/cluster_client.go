@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Client is an auth.KubernetesClient, not a [client.Client]: pass a reconciler
-// what [Issuer.Wrap] makes of a fake client. Client holds objects of core/v1 in
-// memory and issues tokens of its ServiceAccounts. It is safe for concurrent
-// use.
+// Client is an auth.KubernetesClient. It holds objects of core/v1 in memory and
+// issues tokens of its ServiceAccounts. It is safe for concurrent use. It is
+// not a
+// [client.Client]: for a reconciler, use [Issuer.Wrap] on a fake client.
 type Client struct {
 	issuer  *Issuer
 	tracker k8stesting.ObjectTracker
@@ -30,15 +30,15 @@ type Client struct {
 var coreScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
-		panic(err) // the scheme of a release of k8s.io/api is consistent
+		panic(err) // a release of k8s.io/api has a consistent scheme
 	}
 	return scheme
 })
 
 // Client returns a client of an API server that holds the given objects. It
-// panics if one is not of core/v1, or is given twice. A test that needs more
-// than the methods of Client, or other kinds, passes a fake client of
-// controller-runtime to Wrap.
+// panics if an object is not of core/v1, or is given twice. If a test needs
+// more methods or other kinds, pass a fake client of controller-runtime to
+// Wrap.
 func (i *Issuer) Client(objs ...client.Object) *Client {
 	decoder := serializer.NewCodecFactory(coreScheme()).UniversalDecoder()
 	c := &Client{issuer: i, tracker: k8stesting.NewObjectTracker(coreScheme(), decoder)}
@@ -57,7 +57,7 @@ func resourceOf(obj client.Object) (schema.GroupVersionResource, error) {
 	return resource, err
 }
 
-// Get is the method of [client.Client].
+// Get implements the method of [client.Client].
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	resource, err := resourceOf(obj)
 	if err == nil {
@@ -69,7 +69,8 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return trackerLookup(c.tracker)(resource.Resource, key, obj)
 }
 
-// Create is the method of [client.Client]. An object without a UID gets one.
+// Create implements the method of [client.Client]. An object without a UID gets
+// one.
 func (c *Client) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -79,7 +80,8 @@ func (c *Client) Create(_ context.Context, obj client.Object, _ ...client.Create
 	return c.tracker.Create(resource, obj, obj.GetNamespace())
 }
 
-// Update is the method of [client.Client]. The last of two updates wins.
+// Update implements the method of [client.Client]. The last of two updates
+// wins.
 func (c *Client) Update(_ context.Context, obj client.Object, _ ...client.UpdateOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -88,7 +90,7 @@ func (c *Client) Update(_ context.Context, obj client.Object, _ ...client.Update
 	return c.tracker.Update(resource, obj, obj.GetNamespace())
 }
 
-// Delete is the method of [client.Client].
+// Delete implements the method of [client.Client].
 func (c *Client) Delete(_ context.Context, obj client.Object, _ ...client.DeleteOption) error {
 	resource, err := resourceOf(obj)
 	if err != nil {
@@ -97,8 +99,8 @@ func (c *Client) Delete(_ context.Context, obj client.Object, _ ...client.Delete
 	return c.tracker.Delete(resource, obj.GetNamespace(), obj.GetName())
 }
 
-// SubResource is the method of [client.Client]. The sub-resource "token" of
-// ServiceAccounts is the only one, and Create its only method.
+// SubResource implements the method of [client.Client] for the sub-resource
+// "token" of ServiceAccounts. Create is its only method.
 func (c *Client) SubResource(name string) client.SubResourceClient { return subResource{c, name} }
 
 type subResource struct {

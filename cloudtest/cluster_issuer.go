@@ -49,12 +49,12 @@ type IssuerConfig struct {
 	// URL is the issuer, an https URL without a final slash. Empty:
 	// https://issuer.example.
 	URL string
-	// Key signs until Rotate. Nil: a new RSA key, which takes longer than most
-	// tests.
+	// Key signs until Rotate. Nil: a new RSA key. Making one takes longer than
+	// most tests.
 	Key *rsa.PrivateKey
 }
 
-// NewIssuer returns an issuer of one RSA key.
+// NewIssuer returns an issuer with one RSA key.
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if config.URL == "" {
 		config.URL = "https://issuer.example"
@@ -87,7 +87,7 @@ func (i *Issuer) rotate(private *rsa.PrivateKey, keepOld bool) error {
 	if err != nil {
 		return err
 	}
-	// The API server names its keys in the same way.
+	// The API server names its keys in this way.
 	sum := sha256.Sum256(der)
 	key := &signingKey{id: base64.RawURLEncoding.EncodeToString(sum[:]), private: private}
 	i.mu.Lock()
@@ -160,8 +160,7 @@ func (i *Issuer) HTTPClient() *http.Client {
 }
 
 // Claims returns the claims of a token that the API server issues for a
-// ServiceAccount. Change them and call Sign to forge a token that it never
-// issues.
+// ServiceAccount. Change them and call Sign to forge a token.
 func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime time.Duration) map[string]any {
 	now := i.now()
 	return map[string]any{
@@ -182,7 +181,7 @@ func (i *Issuer) Claims(sa *corev1.ServiceAccount, audiences []string, lifetime 
 // Verify checks a token as a service that trusts the issuer does, and returns
 // its ServiceAccount. It checks the signature against the published keys, the
 // issuer, the audience, the validity without a tolerance for clock skew, and
-// the form of the subject. A token without an expiry is refused.
+// the form of the subject. It refuses a token without an expiry.
 func (i *Issuer) Verify(token, audience string) (client.ObjectKey, error) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
@@ -216,7 +215,7 @@ func (i *Issuer) Sign(claims map[string]any) (string, error) {
 	return sign(claims, map[string]any{"alg": "RS256", "kid": key.id}, key.private)
 }
 
-// SignWithHeader returns a JWT with the given header, such as one without kid
+// SignWithHeader returns a JWT with the given header, for example without kid
 // or with alg none. The signature is always RS256 with the current key.
 func (i *Issuer) SignWithHeader(claims, header map[string]any) (string, error) {
 	i.mu.Lock()

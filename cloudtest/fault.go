@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// Fault is a failure of a service. Its fields apply in their order.
+// Fault is a failure of a service. Its fields apply in the order in which they
+// are listed.
 type Fault struct {
-	// Service and Action select the calls that fail. Empty matches every call.
+	// Service and Action select the calls that fail. An empty field matches
+	// every call.
 	Service, Action string
-	// Match selects further. Nil matches every call.
+	// Match narrows the selection. Nil matches every call.
 	Match func(Call) bool
 	// Times is the number of calls that fail. 0: all until the fault is
 	// cleared.
@@ -41,8 +43,8 @@ type Fault struct {
 	Rewrite func(body []byte) []byte
 }
 
-// AddFault sets a fault. Of several that match, the one set first applies. end
-// clears it.
+// AddFault adds a fault. If several match, the oldest one applies. end clears
+// it.
 func (c *Cloud) AddFault(f Fault) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +61,7 @@ func (f *Fault) matches(call Call) bool {
 		(f.Match == nil || f.Match(call))
 }
 
-// play returns false if it has answered.
+// play applies the fault. It returns false if it has answered.
 func (f *Fault) play(w http.ResponseWriter, r *http.Request, closing <-chan struct{}, fail func(Fault)) bool {
 	wait := f.Latency
 	if f.Hang {
@@ -117,11 +119,11 @@ func (f *Fault) send(w http.ResponseWriter, r *http.Request, closing <-chan stru
 	}
 	w.WriteHeader(status)
 	if f == nil || !f.Slow {
-		_, _ = w.Write(body) //nolint:gosec // a test's own words come back
+		_, _ = w.Write(body) //nolint:gosec // a test's own words
 		return
 	}
 	for b := range strings.SplitSeq(string(body), "") {
-		if _, err := io.WriteString(w, b); err != nil || //nolint:gosec // the same
+		if _, err := io.WriteString(w, b); err != nil || //nolint:gosec // a test's own words
 			!sleep(r, closing, time.Second) {
 			panic(http.ErrAbortHandler)
 		}

@@ -129,16 +129,16 @@ func (g *GCP) SetServiceAccount(email string, account GCPServiceAccount) {
 	g.accounts[email] = account
 }
 
-// RemoveServiceAccount removes a service account. Its tokens stay valid, as the
-// real ones do for a while.
+// RemoveServiceAccount removes a service account. Its tokens stay valid, as
+// they do at Google for a while.
 func (g *GCP) RemoveServiceAccount(email string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.accounts, email)
 }
 
-// Identity returns the identity behind an access token. It is false for a token
-// that the cloud did not issue, or that has expired.
+// Identity returns the identity behind an access token. It returns false for a
+// token that the cloud did not issue, or that has expired.
 func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
 	now := g.cloud.time()
 	g.mu.Lock()
@@ -147,8 +147,8 @@ func (g *GCP) Identity(accessToken string) (GCPIdentity, bool) {
 	return id, ok && now.Before(id.Expiration)
 }
 
-// IssueAccessToken returns an access token of a service account for an hour.
-// The default scope is cloud-platform.
+// IssueAccessToken returns an access token of a service account. It is valid
+// for an hour. The default scope is cloud-platform.
 func (g *GCP) IssueAccessToken(email string, scopes ...string) string {
 	if len(scopes) == 0 {
 		scopes = []string{cloudPlatform}

@@ -10,10 +10,10 @@ import (
 // googleError is an error of Google's APIs in the form of AIP-193.
 type googleError struct {
 	status  int
-	code    string // as in google.rpc.Code; empty: derived from the status
+	code    string // as in google.rpc.Code; empty: follows from the status
 	message string
-	// reason, domain and metadata are the fields of google.rpc.ErrorInfo, which
-	// is left out without a reason.
+	// reason, domain and metadata are the fields of google.rpc.ErrorInfo. An
+	// error without a reason has no ErrorInfo.
 	reason, domain string
 	metadata       map[string]string
 }
@@ -32,7 +32,8 @@ type googleErrorInfo struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// body is indented by two spaces and ends with a line break.
+// body returns the error in JSON, indented by two spaces, with a final line
+// break.
 func (e *googleError) body() []byte {
 	var document struct {
 		Error struct {
@@ -57,7 +58,7 @@ func googleJSON(document any) []byte {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(document) // a Buffer takes everything, and our documents encode
+	_ = encoder.Encode(document) // a Buffer takes everything, and our documents always encode
 	return b.Bytes()
 }
 

@@ -10,19 +10,18 @@ import (
 
 // GKECluster is a cluster in the Kubernetes Engine API.
 type GKECluster struct {
-	// Status is PROVISIONING, RUNNING and so on. Empty: RUNNING.
+	// Status is PROVISIONING, RUNNING or another one of GKE. Empty: RUNNING.
 	Status string
-	// PublicEndpoint and PrivateEndpoint are IP addresses; DNSEndpoint is a
+	// PublicEndpoint and PrivateEndpoint are IP addresses. DNSEndpoint is a
 	// name below gke.goog.
 	PublicEndpoint, PrivateEndpoint, DNSEndpoint string
 	// Legacy leaves controlPlaneEndpointsConfig out, as the API did
 	// before 2024.
 	Legacy bool
-	// CA is the cluster's certificate authority in PEM. Empty leaves masterAuth
-	// out.
+	// CA is the cluster's CA in PEM. Empty leaves masterAuth out.
 	CA []byte
-	// NodePools are the names of its node pools. Each has about 20 KiB of a
-	// whole answer.
+	// NodePools are the names of its node pools. Each adds about 20 KiB to a
+	// full answer.
 	NodePools []string
 	// Viewers are the members with the permission container.clusters.get.
 	Viewers []string
@@ -38,7 +37,7 @@ func (g *GCP) SetCluster(name string, cluster GKECluster) {
 	g.clusters[name] = cluster
 }
 
-// serveContainer is the method projects.locations.clusters.get of the
+// serveContainer imitates the method projects.locations.clusters.get of the
 // Kubernetes Engine API, v1.
 func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
@@ -66,8 +65,8 @@ func (g *GCP) serveContainer(w http.ResponseWriter, r *http.Request, host string
 	})
 }
 
-// selected leaves out the members of a document that a partial response does
-// not ask for. It knows the outermost members alone.
+// selected drops the members that a partial response does not ask for. It looks
+// at the outermost members alone.
 func selected(document map[string]any, fields string) map[string]any {
 	if fields == "" {
 		return document

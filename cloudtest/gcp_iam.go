@@ -30,9 +30,9 @@ func stateOf(name string, disabled, deleted bool, now time.Time) map[string]any 
 	return d
 }
 
-// serveIAM is the IAM API, v1. It has get for pools and their OIDC providers,
-// patch for the uploaded keys of a provider, and getIamPolicy for service
-// accounts. Policies have no conditions, and projects have no policies.
+// serveIAM imitates the IAM API, v1. It has get for pools and their OIDC
+// providers, patch for the uploaded keys of a provider, and getIamPolicy for
+// service accounts. Policies have no conditions, and projects have no policies.
 func (g *GCP) serveIAM(w http.ResponseWriter, r *http.Request, host string) {
 	name := strings.TrimPrefix(r.URL.Path, "/v1/")
 	email, policy := strings.CutSuffix(strings.TrimPrefix(name, "projects/-/serviceAccounts/"), ":getIamPolicy")
@@ -91,7 +91,7 @@ func (g *GCP) policyOf(email string) (any, *googleError) {
 	return map[string]any{"version": 1, "etag": "BwYAAAAAAAA=", "bindings": bindings}, nil
 }
 
-// poolOrProvider finds a pool by its providers.
+// poolOrProvider finds a pool through its providers.
 func (g *GCP) poolOrProvider(host, name string) (any, *googleError) {
 	for audience := range g.providers {
 		if pool, ok := strings.CutPrefix(audience, "//"+host+"/"+name+"/providers/"); ok && pool != "" {
@@ -129,9 +129,9 @@ func (g *GCP) AddUser(email string) []byte {
 		"client_secret": "not-a-secret", "refresh_token": refresh, "quota_project_id": "my-project"})
 }
 
-// serveOAuth is Google's authorization server for users: POST /token with a
-// refresh token, and /tokeninfo with the e-mail address. It ignores scopes and
-// the client secret.
+// serveOAuth imitates Google's authorization server for users: POST /token with
+// a refresh token, and /tokeninfo with the e-mail address. It ignores scopes
+// and the client secret.
 func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 	body, _ := readBody(w, r)
 	form, _ := url.ParseQuery(string(body)) // a malformed form lacks parameters
@@ -160,6 +160,6 @@ func (g *GCP) serveOAuth(w http.ResponseWriter, r *http.Request, host string) {
 		}
 		status, answer = http.StatusOK, info
 	}
-	encoded, _ := json.Marshal(answer) // our documents encode
+	encoded, _ := json.Marshal(answer) // our documents always encode
 	g.send(w, r, fault, status, googleContentType, encoded)
 }

@@ -13,8 +13,8 @@ const (
 	googleAccounts      = "accounts.google.com"
 )
 
-// serveIAMCredentials is the IAM Service Account Credentials API, v1, without
-// signBlob and signJwt.
+// serveIAMCredentials imitates the IAM Service Account Credentials API, v1,
+// without signBlob and signJwt.
 func (g *GCP) serveIAMCredentials(w http.ResponseWriter, r *http.Request, host string) {
 	email, method, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, serviceAccountsPath), ":")
 	call := Call{Service: "iamcredentials", Action: method, Host: host, Parameters: map[string]string{"email": email}}
@@ -117,7 +117,7 @@ func (g *GCP) generateIDToken(caller GCPIdentity, email string, request iamCrede
 }
 
 // googleIssuer signs ID tokens. It publishes its keys at
-// https://accounts.google.com, like the real one.
+// https://accounts.google.com, as Google does.
 func (g *GCP) googleIssuer() (*Issuer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *GCP) signIDToken(email, audience string, withEmail bool) (string, error
 	if err != nil {
 		return "", err
 	}
-	const number = "100000000000000000001" // the real one's differs by account
+	const number = "100000000000000000001" // Google's differs by account
 	now := g.cloud.time()
 	claims := map[string]any{"iss": issuer.URL(), "aud": audience, "azp": number, "sub": number,
 		"iat": now.Unix(), "exp": now.Add(time.Hour).Unix()}

@@ -13,12 +13,12 @@ type GCPMetadata struct {
 	// ClusterLocation and ClusterName are empty on a machine outside GKE.
 	ClusterLocation, ClusterName string
 	// Email is the address of the service account of the pod or the machine.
-	// Empty: there is none.
+	// Empty: no service account.
 	Email string
 }
 
-// SetMetadata sets the values of the metadata server. Before that, and with
-// nil, it answers every path with 404.
+// SetMetadata sets the values of the metadata server. Without values, it
+// answers every path with 404.
 func (g *GCP) SetMetadata(m *GCPMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,8 +21,8 @@ func providerPermission(method, name string) (action, permission string) {
 	return "providers.get", "iam.workloadIdentityPoolProviders.get"
 }
 
-// administers reports whether a caller may read and change the provider of a
-// name. The name may also name an operation. The caller holds the lock.
+// administers reports whether a caller may read and change the named provider.
+// The name may also name an operation. The caller holds the lock.
 func (g *GCP) administers(caller GCPIdentity, host, name string) bool {
 	name, _, _ = strings.Cut(name, "/operations/")
 	p := g.providers["//"+host+"/"+name]
@@ -30,7 +30,7 @@ func (g *GCP) administers(caller GCPIdentity, host, name string) bool {
 }
 
 // patchProvider replaces the uploaded keys of a provider, and returns an
-// operation that ends at once. It needs the lock.
+// operation that completes at once. The caller holds the lock.
 func (g *GCP) patchProvider(host, name, mask string, body []byte) (any, *googleError) {
 	invalid := func(message string) (any, *googleError) {
 		return nil, &googleError{status: http.StatusBadRequest, message: message}
@@ -60,7 +60,7 @@ func (g *GCP) patchProvider(host, name, mask string, body []byte) (any, *googleE
 	return map[string]any{"name": operation}, nil
 }
 
-// operation needs the lock.
+// The caller of operation holds the lock.
 func (g *GCP) operation(name string) (any, *googleError) {
 	if !g.operations[name] {
 		return nil, googleNotFound("Requested entity was not found.")

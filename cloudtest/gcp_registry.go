@@ -43,9 +43,9 @@ func (g *GCP) readersOf(host, path string) (name string, readers []string) {
 	return host + "/" + path, nil
 }
 
-// serveRegistry is the front of Artifact Registry: the token endpoint /v2/token
-// and everything below /v2/, for callers with an access token as the password
-// of oauth2accesstoken, or as a bearer token.
+// serveRegistry is the front end of Artifact Registry: the token endpoint
+// /v2/token, and everything below /v2/. Callers present an access token as the
+// password of oauth2accesstoken, or as a bearer token.
 func (g *GCP) serveRegistry(w http.ResponseWriter, r *http.Request, host string) {
 	action := "pull"
 	if r.URL.Path == "/v2/token" {
@@ -95,7 +95,7 @@ func (g *GCP) refuseRegistry(w http.ResponseWriter, r *http.Request, fault *Faul
 		googleLine(map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}}))
 }
 
-// garCredential returns the access token that came with the request.
+// garCredential returns the access token of the request.
 func garCredential(r *http.Request) (token string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok {
 		if user != "oauth2accesstoken" {
@@ -125,9 +125,9 @@ func garRepository(r *http.Request) string {
 	return ""
 }
 
-// serveGit is the first request of Git over HTTPS at Secure Source Manager, GET
-// <repository>[.git]/info/refs. The access token is the password of any user,
-// or a bearer token. Repositories are empty.
+// serveGit answers the first request of Git over HTTPS at Secure Source
+// Manager, GET <repository>[.git]/info/refs. The access token is the password
+// of any user, or a bearer token. Repositories are empty.
 func (g *GCP) serveGit(w http.ResponseWriter, r *http.Request, host string) {
 	path, isRefs := strings.CutSuffix(r.URL.Path, "/info/refs")
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), ".git")

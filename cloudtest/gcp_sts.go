@@ -20,19 +20,18 @@ type WorkloadIdentityProvider struct {
 	Issuer string
 	// Fetch gets the issuer's documents, such as Issuer.HTTPClient.
 	Fetch *http.Client
-	// JWKS are uploaded keys, which replace Fetch.
+	// JWKS holds uploaded keys. They replace Fetch.
 	JWKS []byte
 	// AllowedAudiences are the audiences that tokens may have. Empty: the
 	// provider's full resource name, with or without "https:".
 	AllowedAudiences []string
-	// Condition is the attribute condition. Nil admits every token of the
+	// Condition is the attribute condition. Nil accepts every token of the
 	// issuer.
 	Condition func(claims map[string]any) bool
 	// ConditionCEL is Condition in CEL, as the IAM API shows it. It is not
 	// evaluated.
 	ConditionCEL string
-	// Disabled and Deleted providers refuse tokens like providers that do not
-	// exist.
+	// Disabled and Deleted providers refuse tokens like missing providers.
 	Disabled, Deleted bool
 	// Admins are the members that may read the provider and upload keys
 	// (roles/iam.workloadIdentityPoolAdmin).
@@ -68,7 +67,7 @@ func (g *GCP) SetWorkloadIdentityProvider(name string, config WorkloadIdentityPr
 }
 
 // RemoveWorkloadIdentityProvider removes a provider. Access tokens stay valid,
-// as they do in Google Cloud.
+// as they do at Google.
 func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 	resource := "//iam." + g.universeDomain() + "/" + name
 	g.mu.Lock()
@@ -77,9 +76,8 @@ func (g *GCP) RemoveWorkloadIdentityProvider(name string) {
 }
 
 // SetGKEIdentityNamespace makes the workload identity pool of a project,
-// <project>.svc.id.goog, trust one of its GKE clusters. The issuer may be any,
-// unlike in GKE, where it is the URL of the cluster. number is the number of
-// the project.
+// <project>.svc.id.goog, trust one of its GKE clusters. number is the number of
+// the project. The issuer may be any URL. In GKE it is the URL of the cluster.
 func (g *GCP) SetGKEIdentityNamespace(project, number, location, cluster string, issuer string, fetch *http.Client) {
 	universe := g.universeDomain()
 	pool := project + ".svc.id.goog"
@@ -104,7 +102,7 @@ func newPoolTrust(config WorkloadIdentityProvider) *oidcProvider {
 	trust := &oidcProvider{issuer: config.Issuer, fetch: config.Fetch}
 	if len(config.JWKS) > 0 || config.Fetch == nil {
 		trust.keys = &jose.JSONWebKeySet{}
-		_ = json.Unmarshal(config.JWKS, trust.keys) // Google does not check what is uploaded
+		_ = json.Unmarshal(config.JWKS, trust.keys) // Google does not check uploaded keys
 		trust.fetch = &http.Client{Transport: handlerTransport{}}
 	}
 	return trust
@@ -153,11 +151,11 @@ func (g *GCP) serveSTS(w http.ResponseWriter, r *http.Request, host string) {
 }
 
 func googleLine(document any) []byte {
-	encoded, _ := json.Marshal(document) // our documents encode
+	encoded, _ := json.Marshal(document) // our documents always encode
 	return encoded
 }
 
-// audiencePattern matches names of providers, existing or not.
+// audiencePattern matches names of providers, whether they exist or not.
 func (g *GCP) audiencePattern() *regexp.Regexp {
 	return regexp.MustCompile(`^(//iam\.` + regexp.QuoteMeta(g.universeDomain()) +
 		`/projects/[^/]+/locations/[^/]+/workloadIdentityPools/[^/]+/providers/[^/]+|identitynamespace:[^:]+:https://.+)$`)
@@ -198,13 +196,13 @@ func (g *GCP) exchange(r *http.Request) (map[string]any, *stsRefusal) {
 	return g.federated(p, claims, strings.Fields(form.Get("scope")))
 }
 
-// federated issues the token. It expires with the exchanged token, at the
+// federated issues the token. It expires with the exchanged token, but at the
 // latest after an hour.
 func (g *GCP) federated(p *poolProvider, claims tokenClaims, scopes []string) (map[string]any, *stsRefusal) {
 	const most, less = time.Hour, 2 * time.Second
 	lifetime := (min(claims.Expiry.Time().Sub(g.cloud.time()), most) - less).Truncate(time.Second)
 	if lifetime <= 0 {
-		return nil, &stsRefusal{internal: true} // the real answer to tokens that expire within seconds
+		return nil, &stsRefusal{internal: true} // Google's answer to tokens that expire within seconds
 	}
 	token := g.issue("ya29.d.", GCPIdentity{Members: p.members(claims), Subject: claims.Subject, Scopes: scopes,
 		Expiration: g.cloud.time().Add(lifetime)})
@@ -216,7 +214,7 @@ func (g *GCP) federated(p *poolProvider, claims tokenClaims, scopes []string) (m
 	}, nil
 }
 
-// verify has the token service's answer to each fault of a token.
+// verify returns the token service's answer to each fault of a token.
 func (g *GCP) verify(r *http.Request, p *poolProvider, subjectToken string) (tokenClaims, *stsRefusal) {
 	grant := func(format string, args ...any) *stsRefusal { return refuseExchange("invalid_grant", format, args...) }
 	token, claims, err := readToken(subjectToken)

@@ -17,9 +17,9 @@ import (
 )
 
 // GitHub imitates the creation of installation tokens for GitHub Apps. It
-// verifies the App's JWT (RS256, iss, iat, exp at most ten minutes ahead), and
+// verifies the App's JWT (RS256, iss, iat, exp at most ten minutes ahead). It
 // narrows tokens to the repositories and permissions of the request, which the
-// installation needs to have. Statuses and texts are GitHub's.
+// installation must have. Statuses and texts are GitHub's.
 //
 // It has no other API, no Git and no repository_ids. Its only rate limit is
 // [GitHub.SetRateLimit]. Its answers describe repositories by their names
@@ -31,18 +31,18 @@ type GitHub struct {
 	installations map[int64]GitHubInstallation
 	issued        map[string]GitHubIdentity
 	limited       int
-	limits        http.Header // of the refusal
+	limits        http.Header // sent with the refusal
 }
 
 // GitHubInstallation is an installation of an App.
 type GitHubInstallation struct {
 	// App is the ID of the App.
 	App string
-	// Owner is the user or the organization, Repositories are those that the
-	// App may see, without the owner.
+	// Owner is the user or the organization. Repositories, without the owner,
+	// are the ones that the App may see.
 	Owner        string
 	Repositories []string
-	// Permissions are levels by name.
+	// Permissions map a permission to its level.
 	Permissions map[string]string
 	// Suspended makes GitHub refuse tokens.
 	Suspended bool
@@ -81,7 +81,7 @@ func (g *GitHub) AddApp(id string, key *rsa.PublicKey) {
 }
 
 // SetInstallation adds or replaces an installation. An installation without an
-// App is removed together with its tokens.
+// App removes the existing one and its tokens.
 func (g *GitHub) SetInstallation(id int64, installation GitHubInstallation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,15 +91,15 @@ func (g *GitHub) SetInstallation(id int64, installation GitHubInstallation) {
 }
 
 // SetRateLimit makes the API answer with a status and headers, such as
-// Retry-After. Status 0 ends that.
+// Retry-After. Status 0 removes the limit.
 func (g *GitHub) SetRateLimit(status int, headers http.Header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limited, g.limits = status, headers.Clone()
 }
 
-// Identity returns what a token may do. It is false for one that GitHub did not
-// issue, or that has expired.
+// Identity returns the rights of a token. It returns false for a token that
+// GitHub did not issue, or that has expired.
 func (g *GitHub) Identity(token string) (GitHubIdentity, bool) {
 	now := g.cloud.time()
 	g.mu.Lock()
@@ -122,7 +122,7 @@ func (g *GitHub) fail(w http.ResponseWriter, status int, message string) {
 
 func (g *GitHub) createToken(w http.ResponseWriter, r *http.Request) {
 	id, _ := strconv.ParseInt(r.PathValue("id"), 10, 64) // 0 never names an installation
-	var asked GitHubInstallation                         // two members have the names of the request
+	var asked GitHubInstallation                         // the request has two of these members
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	malformed := r.ContentLength != 0 && body.Decode(&asked) != nil
 	g.mu.Lock()

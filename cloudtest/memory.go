@@ -30,8 +30,8 @@ func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is an http.ResponseWriter that records. (The one of httptest adds
-// flags to every program that imports it.)
+// answer is an http.ResponseWriter that records. httptest has one too, but adds
+// flags to every program that imports it.
 type answer struct {
 	header http.Header
 	status int

@@ -27,8 +27,8 @@ import (
 // issued itself or that are not JWTs, token types other than access tokens,
 // JWTs and ID tokens, several resources or audiences at once, the may_act
 // claim, registration, revocation and introspection of tokens (see
-// [OAuth.Identity]), and TLS client certificates. Errors have texts of its own,
-// since each real server has others.
+// [OAuth.Identity]), and TLS client certificates. Real servers differ in the
+// texts of their errors, so it has its own.
 type OAuth struct {
 	cloud *Cloud
 
@@ -46,7 +46,7 @@ type OAuthConfig struct {
 	// Host is the server's host name. Empty: oauth.example.
 	Host string
 	// Path follows the host in the issuer identifier, such as /realms/one.
-	// Empty: none.
+	// Optional.
 	Path string
 	// RequireClient refuses exchanges without client authentication.
 	RequireClient bool
@@ -74,14 +74,14 @@ type OAuthClient struct {
 
 // OAuthGrant lets some subjects exchange their tokens.
 type OAuthGrant struct {
-	// Issuer and Subjects are claims of the subject token, compared whole.
+	// Issuer and Subjects are claims of the subject token, compared exactly.
 	Issuer   string
 	Subjects []string
-	// Clients are the IDs of the clients that may request the exchange. Empty:
-	// all.
+	// Clients lists the IDs of the clients that may request the exchange.
+	// Empty: all clients.
 	Clients []string
-	// Audiences, Resources and Scopes are those that requests may name. A
-	// request without them is always allowed.
+	// Audiences, Resources and Scopes are the values that requests may name. A
+	// request that names none is always allowed.
 	Audiences, Resources, Scopes []string
 }
 
@@ -89,9 +89,9 @@ type OAuthGrant struct {
 type OAuthIdentity struct {
 	// Issuer and Subject are claims of the subject token.
 	Issuer, Subject string
-	// Actor is the subject of the actor token, "" without one.
+	// Actor is the subject of the actor token, or "" without one.
 	Actor string
-	// ClientID is the client of the request, "" if the request named none.
+	// ClientID is the client of the request, or "" if the request named none.
 	ClientID string
 	// Audience, Resource and Scopes come from the request.
 	Audience, Resource string
@@ -165,8 +165,8 @@ func (o *OAuth) AddGrant(grant OAuthGrant) {
 	o.grants = append(o.grants, grant)
 }
 
-// Identity returns the identity behind a token. It is false for a token that
-// the server did not issue, or that has expired.
+// Identity returns the identity behind a token. It returns false for a token
+// that the server did not issue, or that has expired.
 func (o *OAuth) Identity(token string) (OAuthIdentity, bool) {
 	now := o.cloud.time()
 	o.mu.Lock()
@@ -192,14 +192,14 @@ func (o *OAuth) client(id string) (OAuthClient, bool) {
 	return c, ok
 }
 
-// signingKey makes the key at its first use, because most tests never need it.
+// signingKey makes the key on first use, because most tests never need it.
 func (o *OAuth) signingKey() *ecdsa.PrivateKey {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.key == nil {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			panic(err) // the curve is a known one
+			panic(err) // the curve is a constant
 		}
 		o.key = key
 	}

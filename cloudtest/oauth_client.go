@@ -19,8 +19,8 @@ func invalidClient(description string) *oauthError {
 	return &oauthError{http.StatusUnauthorized, "invalid_client", description}
 }
 
-// authenticate returns the ID of the client, or "" for an anonymous request, if
-// such are allowed.
+// authenticate returns the ID of the client. It returns "" for an anonymous
+// request, if the server allows one.
 func (s *oauthCall) authenticate() (string, *oauthError) {
 	s.basic = s.r.Header.Get("Authorization") != ""
 	assertion := s.form.Get("client_assertion")

@@ -23,7 +23,7 @@ const (
 	tokenTypeJWT         = tokenTypePrefix + "jwt"
 )
 
-// exchange is RFC 8693, section 2.
+// exchange implements RFC 8693, section 2.
 func (s *oauthCall) exchange() (any, *oauthError) {
 	grant := s.form.Get("grant_type")
 	if grant == grantClientCredentials && s.form.Get("client_assertion") != "" {
@@ -72,8 +72,8 @@ func (s *oauthCall) subject(grant string) (tokenClaims, *oauthError) {
 	return s.token("subject_token", "subject_token_type")
 }
 
-// federatedClient is RFC 7523, section 2.2, with a client that the server finds
-// by issuer and subject, as Keycloak does.
+// federatedClient implements RFC 7523, section 2.2. Like Keycloak, the server
+// finds the client by issuer and subject.
 func (s *oauthCall) federatedClient() (any, *oauthError) {
 	if s.form.Get("client_assertion_type") != jwtBearerAssertion {
 		return nil, refuseOAuth("invalid_request", "client_assertion_type is not the one for JWTs")
@@ -177,7 +177,7 @@ func (s *oauthCall) checkGrants(id OAuthIdentity) *oauthError {
 	return refusals[best]
 }
 
-// reach returns how many of its checks a request passes.
+// reach returns the number of the grant's checks that a request passes.
 func (g OAuthGrant) reach(id OAuthIdentity) int {
 	switch {
 	case g.Issuer != id.Issuer || !slices.Contains(g.Subjects, id.Subject):
@@ -193,7 +193,7 @@ func (g OAuthGrant) reach(id OAuthIdentity) int {
 	return 4
 }
 
-// answer is RFC 8693, section 2.2.1.
+// answer implements RFC 8693, section 2.2.1.
 func (s *oauthCall) answer(id OAuthIdentity) map[string]any {
 	c := s.oauth.settings()
 	now := s.oauth.cloud.time()

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// FederationService is a service that takes a ServiceAccount's token in a form
-// of its own.
+// FederationService is a service that exchanges a ServiceAccount's token in a
+// form of its own.
 type FederationService string
 
 // Services that [Cloud.Federation] imitates.
@@ -31,12 +31,13 @@ const (
 	FederationDockerHub  FederationService = "docker-hub"
 )
 
-// Federation imitates a service beyond the clouds that takes a ServiceAccount's
-// token for a credential of its own: method, path, members and headers, where
-// each has to be there and no other may. It verifies the token against the
-// issuers that it trusts ([Federation.AddIssuer]) and the request against its
-// rules ([Federation.AddRule]). Without a rule, it refuses every request, as
-// the real service does. The texts of errors are its own.
+// Federation imitates a service outside the clouds that exchanges a
+// ServiceAccount's token for a credential of its own. The request must have the
+// service's method and path, and exactly its members and headers. Federation
+// verifies the token against the issuers that it trusts
+// ([Federation.AddIssuer]) and the request against its rules
+// ([Federation.AddRule]). Without a rule, it refuses every request, as the real
+// service does. The texts of errors are its own.
 type Federation struct {
 	cloud *Cloud
 	form  federationForm
@@ -52,7 +53,7 @@ type Federation struct {
 
 // FederationRule lets one subject get a credential.
 type FederationRule struct {
-	// Issuer, Subject and Audience are claims of the token, compared whole.
+	// Issuer, Subject and Audience are claims of the token, compared exactly.
 	Issuer, Subject, Audience string
 	// Parameters are all parameters of the request besides the token, such as
 	// service_account_id. A request with others, more or fewer is refused.
@@ -61,7 +62,7 @@ type FederationRule struct {
 
 // FederationIdentity is the identity behind a credential.
 type FederationIdentity struct {
-	// Subject is the claim of the token.
+	// Subject is the sub claim of the exchanged token.
 	Subject string
 	// Parameters are the parameters of the request.
 	Parameters map[string]string
@@ -79,9 +80,9 @@ type federationForm struct {
 	user               string // the parameter that is the user name of Basic
 	header             map[string]string
 	lifetime           time.Duration
-	once               bool   // a token is good for one exchange
+	once               bool   // a token is valid for one exchange
 	seconds            string // the parameter with the lifetime, 300 to 3600
-	known              string // the parameter that a rule has to hold, or the request is malformed
+	known              string // the parameter that a rule must hold, else the request is malformed
 	answer             func(token string, seconds int) map[string]any
 	refuse             func(status int, code, message string) map[string]any
 }
@@ -158,8 +159,8 @@ func federationForms() map[FederationService]federationForm {
 	}
 }
 
-// Federation returns a service, which serves its production host from the first
-// call on (Vault: vault.example). It panics if the name is none of the
+// Federation returns a service. It serves its production host from the first
+// call on (Vault: vault.example). It panics if the name is not one of the
 // constants.
 func (c *Cloud) Federation(name FederationService) *Federation {
 	form, ok := federationForms()[name]
@@ -183,7 +184,7 @@ func (c *Cloud) Federation(name FederationService) *Federation {
 	return f
 }
 
-// AddIssuer makes the service trust an issuer's tokens. fetch gets its
+// AddIssuer makes the service trust an issuer's tokens. fetch gets the issuer's
 // documents.
 func (f *Federation) AddIssuer(issuer string, fetch *http.Client) {
 	f.mu.Lock()
@@ -199,15 +200,15 @@ func (f *Federation) AddRule(rule FederationRule) {
 }
 
 // SetAPI serves all other paths of the host, for a client of the service's API.
-// It gets credentials in requests: see [Federation.Identity].
+// Its requests carry credentials: see [Federation.Identity].
 func (f *Federation) SetAPI(api http.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.api = api
 }
 
-// Identity returns the identity behind a credential. It is false for one that
-// the service did not issue, or that has expired.
+// Identity returns the identity behind a credential. It returns false for a
+// credential that the service did not issue, or that has expired.
 func (f *Federation) Identity(token string) (FederationIdentity, bool) {
 	now := f.cloud.time()
 	f.mu.Lock()
@@ -259,7 +260,7 @@ func (f *Federation) serve(w http.ResponseWriter, r *http.Request, host string) 
 	send(fault, http.StatusOK, f.issue(token, members))
 }
 
-// read returns the parameters, and the token as the one without a name.
+// read returns the parameters. The token has the empty name.
 func (f *Federation) read(w http.ResponseWriter, r *http.Request) (members map[string]string, problem string) {
 	members = map[string]string{}
 	path, suffix := strings.CutPrefix(f.form.path, "*")
@@ -403,7 +404,8 @@ func differing(a, b map[string]string) []string {
 	})
 }
 
-// knows reports whether a rule has the value of the form's parameter known.
+// knows reports whether a rule holds the value of the parameter that the form
+// names in known.
 func (f *Federation) knows(value string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 	maxDocument  = 1 << 20
 )
 
-// errKeys means that the issuer's keys are unavailable, or that the token's key
-// is not among them.
+// errKeys means that the issuer's keys are unavailable, or that they lack the
+// token's key.
 var errKeys = errors.New("no verification key")
 
 // errSignature means that the key that the token names did not sign it.
@@ -53,7 +53,7 @@ func readToken(token string) (*jwt.JSONWebToken, tokenClaims, error) {
 }
 
 // verify checks the signature with the key that the issuer publishes. It
-// fetches the keys if it does not know the one that the token names.
+// fetches the keys if it does not know the key that the token names.
 func (p *oidcProvider) verify(ctx context.Context, token *jwt.JSONWebToken) error {
 	id := token.Headers[0].KeyID
 	if id == "" {

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// proxy lets programs without Cloud.Client reach the cloud: it connects them as
-// a web proxy does.
+// proxy connects programs without Cloud.Client to the cloud, as a web proxy
+// does.
 type proxy struct {
 	once sync.Once
 	url  *url.URL
 	err  error
 }
 
-// ProxyEnv returns the environment variables with which whole programs reach
-// the cloud at the host names of the real services, and nothing else: programs
-// written in Go, the AWS SDKs, curl, git and many others. It writes the
-// certificate authority to the file cloud-ca.pem in dir.
+// ProxyEnv returns environment variables for programs in a process of their
+// own. With them, programs written in Go, the AWS SDKs, curl, git and many
+// others reach the cloud at the host names of the real services, and nothing
+// else. ProxyEnv writes the CA to the file cloud-ca.pem in dir.
 //
-// The variables name a proxy that starts with the first call and ends with the
+// The variables name a proxy that starts with the first call and stops with the
 // cloud. It answers CONNECT only: requests to services are encrypted, and
 // programs reach metadata services without a proxy.
 func (c *Cloud) ProxyEnv(dir string) ([]string, error) {
