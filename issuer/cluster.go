@@ -30,8 +30,8 @@ func newKeysClient(config *rest.Config) (*keysClient, error) {
 		return nil, self.Misconfigured("", "%v", err)
 	}
 	config = rest.CopyConfig(config)
-	// Other clients of the process share their HTTP/2 connection, which stays
-	// with one of several API servers. A look opens its own.
+	// An HTTP/2 connection, shared with other clients of the process, stays
+	// with one of several API servers. A look opens a connection of its own.
 	config.NextProtos = []string{"http/1.1"}
 	roundTripper, err := rest.TransportFor(config)
 	if err != nil {

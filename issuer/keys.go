@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// maxKeys is the number of RSA or EC keys that AWS reads at most.
+	// maxKeys is the largest number of RSA or EC keys that AWS reads.
 	maxKeys = 100
-	// maxKeyID is the number of bytes that Kubernetes allows an external
+	// maxKeyID is the largest ID in bytes that Kubernetes allows an external
 	// signer.
 	maxKeyID = 1024
 )
@@ -30,7 +30,7 @@ const (
 var errNoKeySet = errors.New("no JSON Web Key Set")
 
 // publicKey is a key in its published form: use "sig", an ID, and the algorithm
-// of its tokens. Certificates are dropped.
+// of its tokens. It has no certificates.
 type publicKey struct{ jose.JSONWebKey }
 
 // UnmarshalJSON accepts public keys whose tokens an API server issues, and
@@ -60,7 +60,7 @@ func (k *publicKey) UnmarshalJSON(content []byte) error {
 	case err != nil:
 	case id == "":
 		err = errors.New("it has no ID")
-	// it is printed, and copied into a cloud's console
+	// IDs are printed, and copied into a cloud's console.
 	case strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }):
 		err = errors.New("its ID holds characters other than the visible ones of ASCII")
 	case len(id) > maxKeyID:
@@ -141,7 +141,8 @@ func (s keySet) index(id string) int {
 	return slices.IndexFunc(s, func(k publicKey) bool { return k.KeyID == id })
 }
 
-// lacking returns the IDs of the keys that other lacks, or has under other IDs.
+// lacking returns the IDs of the keys that other does not hold, or holds under
+// other IDs.
 func (s keySet) lacking(other keySet) (ids []string) {
 	for _, key := range s {
 		if i := other.index(key.KeyID); i < 0 || !key.sameMaterial(other[i]) {
@@ -161,8 +162,8 @@ func (s keySet) algorithms() []string {
 	return slices.Compact(algorithms)
 }
 
-// warnings returns a sentence for each key with whose tokens a cloud refuses.
-// AWS accepts each algorithm.
+// warnings returns a sentence for each key whose tokens a cloud refuses. AWS
+// accepts each algorithm.
 func (s keySet) warnings() (warnings []string) {
 	for _, cloud := range []struct {
 		name     string

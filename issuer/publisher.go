@@ -15,7 +15,7 @@ import (
 )
 
 // Publisher publishes the documents of one issuer. Set the fields before the
-// first use and do not change them after it. It is safe for concurrent use, and
+// first use, and do not change them later. It is safe for concurrent use, and
 // several Publishers may share a [Store].
 //
 // A Publisher is a manager.Runnable that needs no leader election.
@@ -28,33 +28,33 @@ type Publisher struct {
 	Issuer string
 	// Store keeps the files.
 	Store Store
-	// MaxTokenLifetime is the lifetime of the longest token that the API server
-	// issues (--service-account-max-token-expiration). Less than an hour and
-	// more than 100 years are refused. Zero means the value that another
-	// publisher has set for this Store, or else 24 hours. A key stays published
-	// for this long after it was last shown. It stays longer if the record of
-	// the Store named a longer lifetime meanwhile.
+	// MaxTokenLifetime is the longest lifetime of a token that the API server
+	// issues (--service-account-max-token-expiration). The Publisher refuses
+	// less than an hour and more than 100 years. Zero means the value that
+	// another publisher has set for this Store, or else 24 hours. A key stays
+	// published for this long after it was last shown. It stays longer if the
+	// record of the Store named a longer lifetime meanwhile.
 	MaxTokenLifetime time.Duration
 
-	// Logger is optional. It gets what was published, and each failure.
+	// Logger receives each publication and each failure. Optional.
 	Logger logr.Logger
 
 	once    sync.Once
-	invalid error // what is wrong with the fields
+	invalid error // names the invalid field
 	cluster *keysClient
 }
 
-// Result says what a Publish has changed.
+// Result lists the changes of a Publish.
 type Result struct {
-	// Written are the files that were written, in order. None: everything was
-	// published already.
+	// Written lists the files that were written, in order. It is empty if
+	// everything was published already.
 	Written []string `json:"written,omitempty"`
-	// Added, Removed are the IDs of keys that are published since, or no
-	// longer.
+	// Added and Removed are the IDs of keys that this Publish has published or
+	// unpublished.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	// Leaving are the keys that the API server no longer shows, with the time
-	// at which they leave if no look shows them.
+	// Leaving lists the keys that the API server no longer shows. The time is
+	// when a key is unpublished, if no look shows it until then.
 	Leaving map[string]time.Time `json:"leaving,omitempty"`
 	// Warnings are sentences. They name the keys whose tokens a cloud does not
 	// accept, and removed keys that the API server still shows.
@@ -67,8 +67,8 @@ const self = provider.Name("issuer")
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
 	maxLifetime                  = 100 * 365 * 24 * time.Hour
-	// interval is the time between two looks of Start, and jitter the part of
-	// it that may be added. Their sum lies far below maxGap.
+	// interval is the time between two looks of Start. jitter is the part of it
+	// that may be added. Their sum lies far below maxGap.
 	interval, jitter = time.Minute, 0.1
 	// publishTimeout bounds a Publish with all its tries.
 	publishTimeout = 2 * time.Minute
@@ -102,21 +102,21 @@ func (p *Publisher) check() error {
 	return nil
 }
 
-// ValidateURL returns an error for an issuer of which no cloud can read
-// documents. Its text begins with "the issuer".
+// ValidateURL returns an error for an issuer whose documents no cloud can read.
+// Its text begins with "the issuer".
 func ValidateURL(issuer string) error {
 	_, err := address.Parse("issuer", issuer, address.Path)
 	return err
 }
 
 // Start publishes every minute until ctx ends. It implements manager.Runnable.
-// It returns an error only for invalid fields and logs all others.
+// It returns an error only for invalid fields, and logs all others.
 func (p *Publisher) Start(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		_, _ = p.Publish(ctx) // which logs
+		_, _ = p.Publish(ctx) // Publish logs
 	}, interval, jitter, true)
 	return nil
 }
@@ -129,8 +129,8 @@ func (p *Publisher) NeedLeaderElection() bool { return false }
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	var warnings []string
 	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {
-		// An older look would begin the absence of a key that another publisher
-		// has seen since.
+		// A look from before this read could start the absence of a key that
+		// another publisher has seen since.
 		shown, err := p.cluster.keys(ctx)
 		if err != nil {
 			return r, err
@@ -148,10 +148,10 @@ func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	return result, err
 }
 
-// RemoveKey unpublishes a key at once, because its private key has leaked. The
-// record keeps it out from then on, also while the API server still shows it,
-// and under another ID. It needs no API server, except for a key that was never
-// published.
+// RemoveKey unpublishes a key at once, because its private key has leaked. From
+// then on the record excludes the key, even while the API server still shows
+// it, and under another ID too. RemoveKey asks the API server only about a key
+// that was never published.
 func (p *Publisher) RemoveKey(ctx context.Context, id string) (Result, error) {
 	return p.publish(ctx, func(ctx context.Context, r record) (record, error) {
 		shown, err := p.cluster.keys(ctx)
@@ -162,7 +162,8 @@ func (p *Publisher) RemoveKey(ctx context.Context, id string) (Result, error) {
 	})
 }
 
-// publish changes the record, publishes what follows from it, and logs that.
+// publish changes the record, publishes the documents of the new record, and
+// logs the result.
 func (p *Publisher) publish(ctx context.Context, change change) (Result, error) {
 	if err := p.prepare(); err != nil {
 		return Result{}, err

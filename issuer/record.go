@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// maxGap is the longest time between two looks that counts as absence of a
-	// key.
+	// maxGap is the longest time between two looks that counts towards the
+	// absence of a key.
 	maxGap = 10 * time.Minute
 	// minGap is the shortest absence that is written, because each look would
-	// write the record otherwise. With looks every minute, one lies between
-	// minGap and maxGap after the last one that was written.
+	// otherwise write the record. With looks every minute, one of them lies
+	// between minGap and maxGap after the last one that was written.
 	minGap = 3 * time.Minute
 	// maxSeconds bounds durations, so that they do not overflow.
 	maxSeconds = int64(maxLifetime / time.Second)
@@ -22,7 +22,7 @@ const (
 	recordVersion = 1
 )
 
-// record says which keys are published until when. Its methods return changed
+// record states until when each key is published. Its methods return changed
 // copies.
 type record struct {
 	Version int     `json:"version"`
@@ -35,7 +35,7 @@ type record struct {
 
 type entry struct {
 	Key publicKey `json:"key"`
-	// Removed keeps a leaked key out.
+	// Removed excludes a leaked key.
 	Removed bool `json:"removed,omitempty"`
 	// Absence is nil if the last look showed the key.
 	Absence *absence `json:"absence,omitempty"`
@@ -50,8 +50,8 @@ type absence struct {
 
 func (a absence) total() time.Duration { return time.Duration(a.Seconds) * time.Second }
 
-// parseRecord returns an empty record if there is none. It does not mend:
-// without the record a leaked key would come back.
+// parseRecord returns an empty record for a missing one. It does not repair a
+// malformed one: without the record, a leaked key would come back.
 func parseRecord(content []byte, issuer string) (record, error) {
 	r := record{Version: recordVersion, Issuer: issuer, Keys: []entry{}}
 	if content == nil {
@@ -88,7 +88,7 @@ func (r record) index(id string) int {
 	return slices.IndexFunc(r.Keys, func(e entry) bool { return e.Key.KeyID == id })
 }
 
-// adopt adds published keys that the record does not know, such as keys of
+// adopt adds published keys that are missing in the record, such as keys of
 // another tool.
 func (r record) adopt(published keySet) record {
 	r.Keys = slices.Clone(r.Keys)
@@ -105,9 +105,8 @@ func (r record) lifetime() time.Duration {
 	return cmp.Or(time.Duration(r.Lifetime)*time.Second, defaultLifetime)
 }
 
-// look returns the record after a look at the API server. Zero as lifetime
-// keeps the record's. While a key is being removed, the longest lifetime
-// counts.
+// look returns the record after a look at the API server. A zero lifetime keeps
+// the record's. While a key is being removed, the longest lifetime counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
 	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && len(r.leaving()) == 0 {
 		r.Lifetime = seconds
@@ -119,7 +118,7 @@ func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record
 		switch {
 		case e.Removed:
 		case i >= 0:
-			e = entry{Key: shown[i]} // the API server decides on an ID that named another key
+			e = entry{Key: shown[i]} // the API server decides about an ID that named another key
 		default:
 			after := e.Absence.after(now)
 			if after.total() >= r.lifetime() {
@@ -141,7 +140,7 @@ func (a *absence) after(now time.Time) absence {
 		return absence{Until: now}
 	}
 	switch gap := now.Sub(a.Until); {
-	case gap < -maxGap: // a clock is wrong, so that what was counted may be, too
+	case gap < -maxGap: // a clock is wrong, so the counted time may be wrong too
 		return absence{Until: now}
 	case gap > maxGap:
 		return absence{Seconds: a.Seconds, Until: now}
@@ -161,8 +160,8 @@ func (r record) remove(id string) (record, error) {
 	return r, nil
 }
 
-// published returns the keys to publish, in their order. A removed key stays
-// out under another ID too.
+// published returns the keys to publish, in their order. It excludes a removed
+// key under any ID.
 func (r record) published() keySet {
 	set := keySet{}
 	for _, e := range r.Keys {
@@ -173,7 +172,7 @@ func (r record) published() keySet {
 	return set
 }
 
-// leaving returns when the absent keys expire.
+// leaving returns the times at which the absent keys expire.
 func (r record) leaving() map[string]time.Time {
 	leaving := map[string]time.Time{}
 	for _, e := range r.Keys {

@@ -12,8 +12,8 @@ import (
 	"github.com/workloadid/workloadid/internal/optimistic"
 )
 
-// discoveryDocument holds what clouds read of OpenID Connect Discovery 1.0,
-// section 3.
+// discoveryDocument holds the fields of OpenID Connect Discovery 1.0, section
+// 3, that clouds read.
 type discoveryDocument struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -34,8 +34,8 @@ type file struct {
 }
 
 // paths are the paths of the files, in the order of reads and writes. The
-// record comes first, so that keys which another publisher removes meanwhile
-// are not adopted again.
+// record comes first. A key that another publisher removes meanwhile is then
+// not adopted again.
 var paths = []string{RecordFile, KeysFile, DiscoveryFile}
 
 func (p *Publisher) read(ctx context.Context) (map[string]file, error) {
@@ -55,8 +55,8 @@ func (p *Publisher) read(ctx context.Context) (map[string]file, error) {
 // change returns the record after a change.
 type change func(ctx context.Context, r record) (record, error)
 
-// update changes the record and publishes what follows from it. It begins anew
-// when others write meanwhile.
+// update changes the record and publishes the documents of the new record. It
+// starts again if another publisher writes meanwhile.
 func (p *Publisher) update(ctx context.Context, change change) (result Result, err error) {
 	changed := func(err error) bool { return errors.Is(err, ErrChanged) }
 	err = optimistic.Write(ctx, changed, func() error { return p.tryUpdate(ctx, change, &result) })
@@ -100,8 +100,8 @@ func (p *Publisher) tryUpdate(ctx context.Context, change change, result *Result
 	return nil
 }
 
-// checkOwner refuses the documents of another issuer. Half a document has no
-// owner.
+// checkOwner refuses the documents of another issuer. A truncated document has
+// no owner.
 func checkOwner(discovery []byte, issuer string) error {
 	var d discoveryDocument
 	if !json.Valid(discovery) {
@@ -118,8 +118,8 @@ func foreign(path, found, issuer string) error {
 		"%s of the store belongs to the issuer %.999q, not to %q", path, found, issuer)
 }
 
-// parsePublished returns no keys for content that no cloud can read. It is
-// replaced.
+// parsePublished returns no keys for content that no cloud can read. The
+// Publisher replaces such content.
 func parsePublished(content []byte) (keySet, error) {
 	set, err := parseKeySet(content)
 	switch {
@@ -131,9 +131,9 @@ func parsePublished(content []byte) (keySet, error) {
 	return set, nil
 }
 
-// write writes what differs. Keys are written only after the record, even if
-// that is unchanged: its condition proves that no other publisher has removed a
-// key meanwhile.
+// write writes the files that differ. It writes the record before the keys,
+// even an unchanged record: its condition proves that no other publisher has
+// removed a key meanwhile.
 func (p *Publisher) write(ctx context.Context, stored map[string]file, r record, want keySet, result *Result) error {
 	next := map[string][]byte{}
 	for path, document := range map[string]any{

@@ -21,74 +21,75 @@ import (
 	"github.com/workloadid/workloadid/internal/redact"
 )
 
-// Verification says what [Verify] compares.
+// Verification configures [Verify].
 type Verification struct {
-	// Cluster is the API server whose tokens are to be verified. Nil skips the
-	// checks that need it.
+	// Cluster is the API server that issues the tokens. Nil skips the checks
+	// that need it.
 	Cluster *rest.Config
 	// Token is a token of a ServiceAccount. Empty: Verify requests one.
 	Token string
-	// ServiceAccount is the one that Verify requests tokens of. Empty means
-	// default/default.
+	// ServiceAccount is the ServiceAccount whose tokens Verify requests. Empty
+	// means default/default.
 	ServiceAccount types.NamespacedName
 	// Issuer is the issuer to verify. Empty means the token's issuer. During a
 	// move, the former issuer differs from it.
 	Issuer string
-	// Keys are the keys that a cloud was given, such as the keys of Google's
-	// pool provider. Such a cloud reads no documents. KeysIssuer is the issuer
-	// that the cloud was given with them, "" if unknown.
+	// Keys are the keys that were uploaded to a cloud, such as the keys of
+	// Google's pool provider. Such a cloud reads no documents. KeysIssuer is
+	// the issuer that the cloud has with them, or "" if unknown.
 	Keys       []byte
 	KeysIssuer string
-	// MaxTokenLifetime equals the Publisher's. Zero means 24 hours.
+	// MaxTokenLifetime is the Publisher's. Zero means 24 hours.
 	MaxTokenLifetime time.Duration
 	// HTTPClient reads the documents as a cloud does. Nil means a client with
-	// the system's CAs. No redirect is followed. If its Transport is no
-	// *http.Transport, it reads no keys at another host than the issuer's,
-	// which could lie in the own network: a client with the system's CAs does.
+	// the system's CAs. Verify follows no redirect. Keys at another host than
+	// the issuer's could lie in the own network. If the Transport is not an
+	// *http.Transport, a client with the system's CAs reads such keys.
 	HTTPClient *http.Client
 }
 
 // CheckName names a comparison of [Verify].
 type CheckName string
 
-// The comparisons of [Verify], in their order.
+// The comparisons of [Verify], in the order in which it makes them.
 const (
 	CheckTokenReview   CheckName = "TokenReview"   // the API server accepts the given token
 	CheckIssuerOfToken CheckName = "IssuerOfToken" // the issuer is the token's, byte for byte
 	CheckIssuerURL     CheckName = "IssuerURL"     // the issuer is an https URL without query and fragment
 	CheckIssuerPublic  CheckName = "IssuerPublic"  // its address can be a public one, without a port; a warning
-	// the discovery document answers over https, without a redirect
+	// the discovery document is served over https, without a redirect
 	CheckDiscoveryReachable CheckName = "DiscoveryReachable"
 	CheckDiscoveryPublic    CheckName = "DiscoveryPublic"    // with status 200
-	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // an API server that serves it lets anyone read it
+	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // if an API server serves it, anonymous clients may read it
 	CheckDiscoveryDocument  CheckName = "DiscoveryDocument"  // it holds what clouds read
 	CheckDiscoveryIssuer    CheckName = "DiscoveryIssuer"    // it names the issuer, byte for byte
-	CheckKeysReachable      CheckName = "KeysReachable"      // the keys answer over https, without a redirect
+	CheckKeysReachable      CheckName = "KeysReachable"      // the keys are served over https, without a redirect
 	CheckKeysPublic         CheckName = "KeysPublic"         // with status 200
 	CheckContentType        CheckName = "ContentType"        // both have their content types
-	// the cloud was given the keys for this issuer; only if it was not
+	// the cloud has the keys for this issuer; only with uploaded keys
 	CheckKeysIssuer    CheckName = "KeysIssuer"
 	CheckKeySet        CheckName = "KeySet"        // the keys are a JSON web key set without private keys
 	CheckKeysOfCluster CheckName = "KeysOfCluster" // every key of the API server is published
 	// no other key is published; a warning, since a former key stays for a time
-	CheckForeignKeys   CheckName = "ForeignKeys"
-	CheckSigningKey    CheckName = "SigningKey"    // the key that signed the token is published
-	CheckSignature     CheckName = "Signature"     // and verifies the token
-	CheckAlgorithm     CheckName = "Algorithm"     // Entra accepts the algorithm; a warning
-	CheckTokenLifetime CheckName = "TokenLifetime" // the API server grants no longer token than MaxTokenLifetime
+	CheckForeignKeys CheckName = "ForeignKeys"
+	CheckSigningKey  CheckName = "SigningKey" // the key that signed the token is published
+	CheckSignature   CheckName = "Signature"  // and verifies the token
+	CheckAlgorithm   CheckName = "Algorithm"  // Entra accepts the algorithm; a warning
+	// the API server grants no token that lives longer than MaxTokenLifetime
+	CheckTokenLifetime CheckName = "TokenLifetime"
 )
 
 // Check is one comparison of [Verify].
 type Check struct {
 	Name CheckName `json:"name"`
-	// OK is false if the check failed or was skipped. Skipped says why it was
-	// not made.
+	// OK is false if the check failed or was skipped. Skipped says why Verify
+	// did not make the check.
 	OK      bool   `json:"ok"`
 	Skipped string `json:"skipped,omitempty"`
 	// Warning means that a failure breaks only some clouds or set-ups.
 	Warning bool `json:"warning,omitempty"`
-	// Problem and Remedy are a sentence each. Got and Want hold the line that
-	// is wrong and the right one. Each is printable and has at most 1 KiB.
+	// Problem and Remedy are a sentence each. Got and Want hold the wrong line
+	// and the right one. Each is printable and has at most 1 KiB.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
 	Got     string `json:"got,omitempty"`
@@ -97,14 +98,14 @@ type Check struct {
 	StatusCode int `json:"statusCode,omitempty"`
 }
 
-// Failed reports whether the check was made and found something wrong, a
-// warning included.
+// Failed reports whether the check was made and found a mistake. A warning
+// counts too.
 func (c Check) Failed() bool { return !c.OK && c.Skipped == "" }
 
 // Verify asks the API server for a token and its keys, and the issuer for its
-// documents as a cloud does, and compares them. It returns an error only if the
-// [Verification] cannot be made; the result holds failed checks. It leaves out
-// a check that depends on a failed one.
+// documents as a cloud does, and compares them. The result holds failed checks.
+// Verify returns an error only if it cannot make the [Verification]. It leaves
+// out a check that depends on a failed one.
 func Verify(ctx context.Context, v Verification) ([]Check, error) {
 	x, err := newVerifier(ctx, v)
 	if err != nil {
@@ -126,7 +127,7 @@ func Verify(ctx context.Context, v Verification) ([]Check, error) {
 }
 
 // IssuerOfTokens returns the issuer that the tokens of the cluster name. It
-// reads Cluster, Token and ServiceAccount.
+// uses only Cluster, Token and ServiceAccount.
 func (v Verification) IssuerOfTokens(ctx context.Context) (string, error) {
 	x, err := newVerifier(ctx, v)
 	if err == nil && x.claims.Issuer == "" {
@@ -159,8 +160,8 @@ type verifier struct {
 	kube     client.Client // nil without an API server
 	claims   *jwt.Claims   // empty without a token
 	token    string
-	noToken  string // why there is none
-	expected keySet // of the API server
+	noToken  string // why no token is known
+	expected keySet // the API server's keys
 	checks   []Check
 }
 
@@ -190,7 +191,7 @@ func (x *verifier) failed(c Check) bool {
 	return c.Warning
 }
 
-// findToken takes the token of the caller, or requests one of the
+// findToken returns the token of the caller, or requests a token of the
 // ServiceAccount.
 func (x *verifier) findToken(ctx context.Context) (err error) {
 	x.claims, x.token = &jwt.Claims{}, x.Token
@@ -237,7 +238,7 @@ func (x *verifier) requestToken(ctx context.Context, lifetime time.Duration) (st
 }
 
 // checkToken compares the issuer. Without a token of the caller, an issuer that
-// differs by more than its spelling is a former one.
+// differs in more than its spelling is a former or a coming one.
 func (x *verifier) checkToken(ctx context.Context) {
 	x.reviewToken(ctx)
 	got, nearly := x.claims.Issuer, difference(x.claims.Issuer, x.Issuer)

@@ -21,7 +21,7 @@ import (
 // documentTimeout bounds reading one document. AWS waits about as long.
 const documentTimeout = 5 * time.Second
 
-// document is an answer as an anonymous client gets it.
+// document is the answer to an anonymous client.
 type document struct {
 	transport.Answer
 	address string
@@ -29,7 +29,7 @@ type document struct {
 }
 
 // difference names a difference between issuers that is easy to overlook. It is
-// empty for others.
+// empty for any other difference.
 func difference(a, b string) string {
 	switch {
 	case a == b:
@@ -42,7 +42,7 @@ func difference(a, b string) string {
 	return ""
 }
 
-// checkURL reports whether documents can be there.
+// checkURL reports whether the issuer's URL can have documents.
 func (x *verifier) checkURL() bool {
 	c := Check{Name: CheckIssuerURL, Got: x.Issuer, Want: "https://HOST/PATH",
 		Remedy: "Set --service-account-issuer of the API server to a public https URL."}
@@ -66,7 +66,7 @@ func (x *verifier) checkURL() bool {
 	return x.check(!inside && u.Port() == "", c)
 }
 
-// checkDocuments stops at the first document that cannot be used.
+// checkDocuments stops at the first document that is unusable.
 func (x *verifier) checkDocuments(ctx context.Context) {
 	if len(x.Keys) > 0 {
 		if x.KeysIssuer != "" && x.KeysIssuer != x.Issuer {
@@ -146,7 +146,7 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 	}{
 		{"response_types_supported", parsed.ResponseTypes, "id_token", slices.Contains(parsed.ResponseTypes, "id_token")},
 		{"subject_types_supported", parsed.SubjectTypes, "public", slices.Contains(parsed.SubjectTypes, "public")},
-		// It follows from the keys, which are compared next.
+		// The algorithms follow from the keys, which are compared next.
 		{"id_token_signing_alg_values_supported", parsed.Algorithms, x.header().Algorithm, len(parsed.Algorithms) > 0},
 	} {
 		if !list.right {
@@ -161,7 +161,7 @@ func (x *verifier) checkDiscovery(d document) (string, bool) {
 	return parsed.JWKSURI, x.check(!refusesKeys(parsed.JWKSURI, x.Issuer), bad)
 }
 
-// header returns the token's own, which is not verified. Without a token the
+// header returns the header of the token, unverified. Without a token the
 // algorithm is RS256.
 func (x *verifier) header() (h struct {
 	Algorithm string `json:"alg"`
@@ -174,7 +174,7 @@ func (x *verifier) header() (h struct {
 	return h
 }
 
-// refusesKeys reports whether no cloud would read the keys there.
+// refusesKeys reports whether no cloud would read keys at the address.
 func refusesKeys(address, issuer string) bool {
 	u, err := url.Parse(address)
 	own, parsing := url.Parse(issuer)
@@ -182,7 +182,7 @@ func refusesKeys(address, issuer string) bool {
 		transport.LeadsInside(u.Hostname()) && !strings.EqualFold(u.Host, own.Host)
 }
 
-// readKeys follows an address that the issuer chooses. It leads into the own
+// readKeys follows an address that the issuer chooses. It reaches into the own
 // network only if the issuer's own name does.
 func (x *verifier) readKeys(ctx context.Context, httpClient *http.Client, address string) document {
 	u, err := url.Parse(address)
@@ -225,7 +225,7 @@ func (x *verifier) checkContentTypes(discovery, keys document) {
 }
 
 // checkKeys compares a cloud's keys with the API server's, and verifies the
-// token with them. which describes how the cloud got them.
+// token with them. which describes how the cloud received them.
 func (x *verifier) checkKeys(content []byte, which, remedy string) {
 	set, err := parseKeySet(content)
 	if err != nil {
@@ -263,7 +263,7 @@ func kids(ids []string) string {
 	return "kid " + strings.Join(quoted, ", ")
 }
 
-// checkSignature verifies as a cloud does.
+// checkSignature verifies the token as a cloud does.
 func (x *verifier) checkSignature(set keySet, which, remedy string) {
 	header := x.header()
 	i, kid := set.index(header.KeyID), fmt.Sprintf("kid %.100q", header.KeyID)

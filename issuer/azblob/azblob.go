@@ -26,16 +26,16 @@ const (
 	apiVersion = "2021-12-02"
 )
 
-// Options holds what [Open] can do without.
+// Options holds the optional settings of [Open].
 type Options struct {
-	// Prefix stands before the names of the files. It is the path of the
-	// issuer's URL.
+	// Prefix precedes the names of the files. It is the path of the issuer's
+	// URL.
 	Prefix string
 	// Credential signs in. Nil: azidentity.NewDefaultAzureCredential, which
 	// reads the environment.
 	Credential azcore.TokenCredential
-	// HTTPClient sends the requests to the container. Nil: one with the proxies
-	// of the environment.
+	// HTTPClient sends the requests to the container. Nil: a client with the
+	// proxies of the environment.
 	HTTPClient *http.Client
 }
 
@@ -77,8 +77,8 @@ func Open(account, container string, opts Options) (*Store, error) {
 		base: url.URL{Scheme: "https", Host: host, Path: "/" + container + "/" + prefix}}, nil
 }
 
-// hostOf accepts the hosts of Microsoft's clouds only: others would get a token
-// for all accounts of the identity.
+// hostOf accepts the hosts of Microsoft's clouds only. Any other host would
+// receive a token for all accounts of the identity.
 func hostOf(account string) (string, error) {
 	name, domain, whole := strings.Cut(account, ".")
 	if accountName.MatchString(name) {
@@ -162,7 +162,7 @@ func signIn(operation string, err error) error {
 	return e
 }
 
-// errorCode is the header with the code of a refusal.
+// errorCode is the header that holds the code of a refusal.
 const errorCode = "x-ms-error-code"
 
 var refusals = object.Refusals{

@@ -4,7 +4,7 @@
 //
 // The container $web is the static website of its account. The issuer is the
 // website's address and the prefix, such as
-// https://myaccount.z1.web.core.windows.net/cluster-1, so that the account
-// needs no anonymous access to blobs. The publisher needs the role Storage Blob
-// Data Contributor on the container.
+// https://myaccount.z1.web.core.windows.net/cluster-1. So the account needs no
+// anonymous access to blobs. The publisher needs the role Storage Blob Data
+// Contributor on the container.
 package azblob

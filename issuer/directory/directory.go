@@ -14,7 +14,7 @@ import (
 )
 
 // Store is an [issuer.Store] in a directory. Processes of one machine may share
-// it. A symbolic link that leads out of the directory is refused. A version is
+// it. It refuses a symbolic link that leads out of the directory. A version is
 // the content, so an empty file counts as missing.
 type Store struct{ dir string }
 
@@ -26,7 +26,7 @@ const (
 	lock   = folder + "/lock"
 )
 
-// Open returns the [Store] of a directory and creates it if it does not exist.
+// Open returns the [Store] of a directory, and creates a missing directory.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a web server reads it
 		return nil, failed("create the directory", dir, err)
@@ -34,7 +34,7 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir}, nil
 }
 
-// failed returns the error of an operation that a person has to mend.
+// failed returns the error of an operation that a person has to correct.
 func failed(operation, dir string, err error) error {
 	e := self.Misconfigured("check the owner, mode and free space of the directory", "%q: %s: %s", dir, operation, err)
 	e.Err = err
@@ -52,7 +52,7 @@ func (s *Store) Read(_ context.Context, name string) (content []byte, version st
 }
 
 func (s *Store) read(root *os.Root, name string) (content []byte, version string, err error) {
-	info, err := root.Stat(name) // before it is opened, since a pipe would wait for a writer
+	info, err := root.Stat(name) // before opening it: a pipe would wait for a writer
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
@@ -85,7 +85,7 @@ func (s *Store) Write(ctx context.Context, name string, content []byte, version 
 	if err != nil {
 		return failed("lock "+lock, s.dir, err)
 	}
-	defer file.Close() //nolint:errcheck // which unlocks
+	defer file.Close() //nolint:errcheck // closing unlocks
 	switch err := filelock.Lock(ctx, file); {
 	case ctx.Err() != nil:
 		return self.Unanswered("wait for the process that holds "+lock, ctx.Err())
@@ -105,13 +105,13 @@ func (s *Store) Write(ctx context.Context, name string, content []byte, version 
 	return nil
 }
 
-// replace needs the lock.
+// The caller of replace holds the lock.
 func replace(root *os.Root, name string, content []byte) error {
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
 	temporary := name + ".new"
-	_ = root.Remove(temporary) // of a process that died
+	_ = root.Remove(temporary) // left by a process that died
 	file, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err

@@ -2,7 +2,8 @@
 // server serves, for programs that run an [issuer.Publisher]. The example of
 // package issuer publishes to one.
 //
-// The files have no extension: set their content types in the server,
-// /.well-known/openid-configuration to application/json and /openid/v1/jwks to
-// application/jwk-set+json. It caches neither for longer than five minutes.
+// The files have no extension, so set their content types in the server:
+// /.well-known/openid-configuration is application/json, and /openid/v1/jwks is
+// application/jwk-set+json. The server must not let clients cache either for
+// longer than five minutes.
 package directory

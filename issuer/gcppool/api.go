@@ -108,7 +108,7 @@ func (s *Store) token(ctx context.Context, operation string) (string, error) {
 	token, err := source.Token()
 	var refusal *oauth2.RetrieveError
 	switch {
-	case errors.As(err, &refusal): // its text holds the answer
+	case errors.As(err, &refusal): // the library's text quotes the answer
 		err = fmt.Errorf("the token service answers with HTTP %d, %q", refusal.Response.StatusCode, refusal.ErrorCode)
 	case errors.As(err, new(*provider.Error)):
 		return "", err

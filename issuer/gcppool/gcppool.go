@@ -23,13 +23,13 @@ const (
 	apiRoot = "https://iam.googleapis.com/v1/"
 )
 
-// Options holds what [Open] can do without.
+// Options holds the optional settings of [Open].
 type Options struct {
 	// TokenSource signs in, with the scope cloud-platform. Nil: application
 	// default credentials.
 	TokenSource oauth2.TokenSource
-	// HTTPClient sends the requests to Google. Nil: one with the proxies of the
-	// environment.
+	// HTTPClient sends the requests to Google. Nil: a client with the proxies
+	// of the environment.
 	HTTPClient *http.Client
 }
 
@@ -76,7 +76,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 		return nil, "", err
 	case path == issuer.DiscoveryFile:
 		document, _ := json.Marshal(map[string]string{"issuer": p.OIDC.Issuer}) // strings always encode
-		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one
+		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one already
 		return s.readKept(path)
 	case path != issuer.KeysFile || p.OIDC.JWKS == "":
 		return nil, "", issuer.ErrNotExist

@@ -4,8 +4,8 @@
 // document.
 //
 // The publisher needs the permissions s3:GetObject and s3:PutObject on the
-// objects, and s3:ListBucket on the bucket: without s3:ListBucket, S3 answers
-// AccessDenied for a file that does not exist yet.
+// objects, and s3:ListBucket on the bucket. Without s3:ListBucket, S3 answers
+// AccessDenied for a missing file.
 //
 // The issuer is the address of the bucket's REST endpoint,
 // https://my-oidc-bucket.s3.eu-central-1.amazonaws.com/cluster-1, or of a

@@ -33,19 +33,20 @@ const self = provider.Name("s3")
 // sources of the AWS SDKs: variables, shared configuration files, roles of
 // ServiceAccounts, EKS Pod Identity, roles of machines.
 type Options struct {
-	// Prefix stands before the names of the files. It is the path of the
-	// issuer's URL.
+	// Prefix precedes the names of the files. It is the path of the issuer's
+	// URL.
 	Prefix string
 	// Region is the bucket's region. Empty means the region of the environment.
 	Region string
 	// Endpoint is the https URL of a compatible service. Its paths begin with
 	// the bucket. Plain http is allowed on the loopback interface. Empty means
-	// the endpoint of the environment, else S3. The first Write checks, with an
-	// object .workloadid/probe of its own, that the service honours conditions.
+	// the endpoint of the environment, else S3. The first Write uses an object
+	// .workloadid/probe of its own to check that the service honours
+	// conditions.
 	Endpoint string
 	// Owner is the account that owns the bucket. S3 refuses requests for a
 	// bucket of another account. Set it: names of buckets are global, so
-	// another account can create a bucket of this name after it was deleted.
+	// another account can create a bucket of this name after its deletion.
 	Owner string
 	// Credentials sign the requests. Nil means the credentials of the
 	// environment.
@@ -59,7 +60,7 @@ type Store struct {
 	client         *s3.Client
 	bucket, prefix string
 	owner          *string
-	proven         atomic.Bool // the service is S3, or heeds conditions
+	proven         atomic.Bool // the service is S3, or honours conditions
 }
 
 var _ issuer.Store = (*Store)(nil)
@@ -113,8 +114,8 @@ func checkEndpoint(endpoint string) error {
 	return err
 }
 
-// configure keeps the requests to what compatible services know: no checksums
-// of the SDK, and paths that begin with the bucket.
+// configure limits the requests to features of compatible services: no
+// checksums of the SDK, and paths that begin with the bucket.
 func (o Options) configure(s *s3.Options) {
 	if o.Endpoint != "" {
 		s.BaseEndpoint = &o.Endpoint
@@ -130,7 +131,7 @@ func (o Options) configure(s *s3.Options) {
 		}
 	}
 	guarded := transport.Guard(client)
-	// The SDK tries other failures again. A redirect is an answer, and names
+	// The SDK retries other failures. A redirect counts as an answer, and names
 	// the region of the bucket.
 	guarded.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.HTTPClient = guarded
@@ -166,8 +167,8 @@ func (s *Store) Write(ctx context.Context, path string, content []byte, version 
 	return s.write(ctx, path, content, version)
 }
 
-// prove writes under conditions that do not hold. A service that ignores them
-// would let publishers undo the removal of a key.
+// prove writes under conditions that do not hold. If a service ignored them,
+// publishers could undo the removal of a key.
 func (s *Store) prove(ctx context.Context) error {
 	const probe = ".workloadid/probe"
 	if s.client.Options().BaseEndpoint == nil || s.proven.Load() {
@@ -214,7 +215,7 @@ func (s *Store) send(ctx context.Context, verb, key string, request func() error
 		e := failed(operation, err)
 		e.Remedy = "give this process AWS credentials, such as AWS_PROFILE or a role for its ServiceAccount"
 		if errors.As(err, &program) {
-			// the text may hold its output
+			// the text may hold the program's output
 			e.Err, e.Message = nil, "the program of credential_process failed, or printed no credentials"
 		}
 		return e
@@ -266,13 +267,13 @@ var refusals = object.Refusals{
 	"SignatureDoesNotMatch": {provider.ErrDenied, "check the credentials"},
 }
 
-// refusal returns the error code of an answer; empty if there is none.
+// refusal returns the error code of an answer, or "" if it has none.
 func refusal(err error) string {
 	var api smithy.APIError
 	var answer *awshttp.ResponseError
 	switch {
 	case errors.As(err, &answer) && answer.HTTPStatusCode() == http.StatusPreconditionFailed:
-		return preconditionFailed // whatever a compatible service calls it
+		return preconditionFailed // compatible services may use another code
 	case errors.As(err, &api):
 		return api.ErrorCode()
 	}

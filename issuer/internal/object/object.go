@@ -1,4 +1,4 @@
-// Package object holds what the stores of objects share.
+// Package object holds the code that the stores of objects share.
 package object
 
 import (
@@ -11,8 +11,8 @@ import (
 // CacheControl is the header of every published file.
 const CacheControl = "public, max-age=300"
 
-// Prefix returns a prefix in the form that stands before a path: empty, or with
-// one slash after it.
+// Prefix returns a prefix that can precede a path: empty, or with one slash at
+// its end.
 func Prefix(prefix string) (string, error) {
 	prefix = strings.Trim(prefix, "/")
 	if prefix == "" {
@@ -37,7 +37,7 @@ type Refusals map[string]struct {
 	Remedy string
 }
 
-// Explain completes an error with a code. One without an entry stays
+// Explain completes an error by its code. An error with an unknown code stays
 // unavailable.
 func (r Refusals) Explain(e *provider.Error) *provider.Error {
 	if known, ok := r[e.Code]; ok {
