@@ -1,8 +1,8 @@
 // Package podidentity explains pod identity (KEP-14): pods get the AWS
 // credentials of an IAM role on any Kubernetes cluster, with an unmodified AWS
-// SDK. It is for AWS alone. Operators install the programs, as
-// docs/podidentity.md shows. Authors of such programs use the four packages
-// below this one, which has no code:
+// SDK. It supports AWS alone. Operators install the programs, as
+// docs/podidentity.md shows. This package has no code. Authors of such programs
+// use the four packages below it:
 //
 //   - [github.com/workloadid/workloadid/podidentity/api/v1alpha1] has
 //     IAMBinding, which binds a ServiceAccount to a role, and IAMRoleAllowList,

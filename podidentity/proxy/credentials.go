@@ -19,9 +19,9 @@ func (c *credentials) validAt(now time.Time) bool {
 }
 
 // parseCredentials reads the server's answer and encodes it anew: all four
-// fields, and an expiry with Z whatever the server wrote. The JavaScript SDK
-// fails without the Z, botocore fails without a field, and Go without an expiry
-// never renews.
+// fields, and an expiry with Z, whatever the server wrote. The JavaScript SDK
+// fails without the Z, and botocore fails without a field. Go never renews
+// credentials without an expiry.
 func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	var answer struct {
 		AccessKeyID                        string `json:"AccessKeyId"`
@@ -37,8 +37,8 @@ func parseCredentials(body []byte, now time.Time) (*credentials, error) {
 	if err != nil {
 		return nil, errors.New("the Expiration is missing or not in the form of RFC 3339")
 	}
-	// A slow clock would let applications keep credentials that AWS refuses.
-	// None lives longer than the session.
+	// A slow clock would let applications keep credentials that AWS refuses. No
+	// credentials outlive the session.
 	if latest := now.Add(maxLifetime); expires.After(latest) {
 		expires = latest
 	}

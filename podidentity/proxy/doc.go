@@ -4,7 +4,7 @@
 // The proxy fetches credentials from the server with the pod's projected token,
 // keeps them in memory, and answers the container-credentials protocol on the
 // pod's loopback. [New] returns a [Proxy], [Proxy.Run] fetches, and [Listen]
-// and [Serve] answer. The example of the package is a whole sidecar.
+// and [Serve] answer. The example of the package is a complete sidecar.
 //
 // Applications need two variables:
 //
@@ -22,15 +22,15 @@
 // serves credentials until a minute before their expiry, so applications do not
 // notice an outage of 30 minutes.
 //
-// After a 403 with a code of the server the proxy drops its credentials at once
-// and answers 403 with the reason. After every other failure, a 401 included,
+// After a 403 with a code of the server, the proxy drops its credentials at
+// once and answers 403 with the reason. After every other failure, also a 401,
 // it keeps the credentials and retries.
 //
 // # CAs
 //
-// An answer with credentials may bring the CAs that the server publishes. From
-// the next connection on the proxy trusts those alone. It takes them only over
-// a verified connection, and only if they verify that connection too. A new
+// An answer with credentials may contain the CAs that the server publishes. The
+// proxy accepts them only over a verified connection, and only if they verify
+// that connection too. From the next connection on, it trusts only them. A new
 // process begins with [Options.CA].
 //
 // # Requests

@@ -19,7 +19,7 @@ const (
 	maxText   = 300
 )
 
-// newClient returns a client, and its CAs unless it is the caller's.
+// newClient returns the caller's client, or a new one with its CAs.
 func newClient(o Options) (*http.Client, *roots, error) {
 	if (o.Client == nil) == (len(o.CA) == 0) {
 		return nil, nil, errors.New("proxy: pass either the CA of the server as PEM or a client")
@@ -78,7 +78,7 @@ func (p *Proxy) request(ctx context.Context) (*http.Request, error) {
 }
 
 // refusal reads an answer other than 200. A 403 counts as the server's decision
-// only in the form of the protocol: a 403 of anything between proxy and server
+// only in the form of the protocol. A 403 from a hop between proxy and server
 // must not drop credentials.
 func refusal(status int, header http.Header, body []byte) *failure {
 	var said struct{ Code, Message string }
@@ -97,7 +97,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
-// failure answers applications and describes an attempt that failed.
+// failure describes a failed attempt, and is the answer to applications.
 type failure struct {
 	status        int
 	Code, Message string

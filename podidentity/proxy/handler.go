@@ -26,9 +26,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	podidentity.Write(w, http.StatusOK, s.credentials.body)
 }
 
-// refuse returns the answer to a request that must not get credentials. A web
-// page in a browser, a server-side request forgery through the application, and
-// a neighbour of the pod can make such requests.
+// refuse returns the answer to a request that must not get credentials. Such
+// requests come from a web page in a browser, a server-side request forgery
+// through the application, and a neighbour of the pod.
 func (p *Proxy) refuse(r *http.Request) *failure {
 	authorization := strings.Join(r.Header["Authorization"], "\n") // two values never match
 	switch {
@@ -53,7 +53,7 @@ func (p *Proxy) isSecret(value string) bool {
 	return subtle.ConstantTimeCompare([]byte(value), p.secret) == 1
 }
 
-// fromOwnPod compares addresses of the connection, because 169.254.170.2 on the
+// fromOwnPod compares addresses of the connection. 169.254.170.2 on the
 // loopback interface also answers packets that a neighbour sends to the pod's
 // network interface. A Host other than the address belongs to a web page (DNS
 // rebinding).

@@ -40,8 +40,8 @@ func Listen(ctx context.Context, address string) ([]net.Listener, error) {
 	return []net.Listener{first, second}, nil
 }
 
-// Serve answers on the listeners until the context ends, closes them, and
-// returns nil then.
+// Serve answers on the listeners until the context ends. It then closes them
+// and returns nil.
 func Serve(ctx context.Context, handler http.Handler, listeners []net.Listener) error {
 	const patience = 10 * time.Second
 	server := &http.Server{

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// margin is the time before the expiry from which credentials are no longer
-	// served.
+	// margin is the time before the expiry during which credentials are not
+	// served any more.
 	margin = time.Minute
 	// maxLifetime is the longest session that the server asks AWS for. A later
 	// expiry means that the pod's clock is slow.
@@ -27,8 +27,8 @@ const (
 	firstDelay    = time.Second
 	maxDelay      = 30 * time.Second
 	maxRetryAfter = time.Minute
-	// unchangedDelay follows an answer with the credentials that are already
-	// held.
+	// unchangedDelay is the wait after an answer with credentials that the
+	// proxy already holds.
 	unchangedDelay = time.Minute
 )
 
@@ -38,7 +38,7 @@ type Options struct {
 	// Server is the server's address: https, host and port.
 	Server string
 	// CA holds the PEM certificates that verify the server's certificate, until
-	// an answer of the server brings others. The proxy trusts no other CA.
+	// an answer of the server replaces them. The proxy trusts no other CA.
 	CA []byte
 	// TokenFile holds the projected token with the server's audience. Every
 	// call to the server reads it again.
@@ -46,8 +46,8 @@ type Options struct {
 	// Secret proves that a request comes from an application of this pod.
 	// Applications send it verbatim as Authorization.
 	Secret string
-	// Client replaces the client that CA configures. The proxy follows no
-	// redirect with it, and bounds time and answers.
+	// Client replaces the client that CA configures. The proxy makes it follow
+	// no redirect, and bounds its time and answers.
 	Client *http.Client
 	// Logger receives each renewal and each failure with its reason, because
 	// some SDKs show none. The zero value drops them.
@@ -61,12 +61,13 @@ type Proxy struct {
 	tokenFile string
 	secret    []byte
 	client    *http.Client
-	roots     *roots // nil with the caller's client
+	roots     *roots // nil if the caller passes a client
 	logger    logr.Logger
 	state     atomic.Pointer[state]
 }
 
-// state is immutable. Without valid credentials, the failure is the answer.
+// state is immutable. Without valid credentials, the proxy answers with the
+// failure.
 type state struct {
 	credentials *credentials
 	failure     *failure
@@ -131,8 +132,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep stores credentials that expire later than those held, and returns the
-// time until the next renewal.
+// keep stores credentials that expire later than the stored ones, and returns
+// the time until the next renewal.
 func (p *Proxy) keep(fresh *credentials) time.Duration {
 	held := p.state.Load().credentials
 	if held != nil && !fresh.expires.After(held.expires) {
@@ -146,7 +147,7 @@ func (p *Proxy) keep(fresh *credentials) time.Duration {
 }
 
 // fail stores the reason. Only a decision of the server drops valid
-// credentials: during an outage they are all there is.
+// credentials, because during an outage no others are available.
 func (p *Proxy) fail(reason *failure, wait time.Duration) {
 	next := &state{failure: reason}
 	if reason.status != http.StatusForbidden {
@@ -170,8 +171,8 @@ func backoff(failures int, retryAfter time.Duration) time.Duration {
 }
 
 // sleep reports whether the time has passed before the context ended. The wall
-// clock counts too, because the monotonic one stands still while a machine is
-// suspended and credentials expire.
+// clock counts too, because the monotonic clock stops while a machine is
+// suspended, and credentials still expire.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	at := time.Now().Add(wait)
 	for ctx.Err() == nil {

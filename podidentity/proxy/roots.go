@@ -13,8 +13,8 @@ import (
 )
 
 // roots is the transport to the server. It opens a connection for each call,
-// which the CAs of that moment verify. Calls are 25 minutes apart, and a new
-// connection meets the replicas and the certificate of that moment too.
+// and the current CAs verify it. Calls are 25 minutes apart, so a new
+// connection also finds the current replicas and certificate.
 type roots struct{ held atomic.Pointer[bundle] }
 
 // bundle is immutable.
@@ -44,10 +44,9 @@ func (r *roots) RoundTrip(req *http.Request) (*http.Response, error) {
 	return once.RoundTrip(req)
 }
 
-// adopt replaces the CAs for the next connections. A bundle that does not
-// verify this connection is an error: with it the proxy could not reach the
-// server again. It returns the number of CAs, or 0 if the bundle has not
-// changed.
+// adopt replaces the CAs for the next connections. It refuses a bundle that
+// does not verify this connection, because the proxy could not reach the server
+// again. It returns the number of CAs, or 0 if the bundle has not changed.
 func (r *roots) adopt(text string, from *tls.ConnectionState) (int, error) {
 	if text == "" || text == r.held.Load().text {
 		return 0, nil
@@ -67,7 +66,7 @@ func (r *roots) adopt(text string, from *tls.ConnectionState) (int, error) {
 	return len(cas), nil
 }
 
-// verify leaves the name to the handshake, which has checked it.
+// verify does not check the name, because the handshake has checked it.
 func (b *bundle) verify(from *tls.ConnectionState) error {
 	if from == nil || len(from.PeerCertificates) == 0 {
 		return errors.New("the connection has none")
@@ -80,8 +79,8 @@ func (b *bundle) verify(from *tls.ConnectionState) error {
 	return err
 }
 
-// follow adopts the CAs of an answer. It logs a bad bundle, which does not
-// affect the credentials of the answer.
+// follow adopts the CAs of an answer. It logs a bad bundle, and the credentials
+// of the answer stay usable.
 func (p *Proxy) follow(body []byte, from *tls.ConnectionState) {
 	if p.roots == nil {
 		return // the caller's client has its own CAs

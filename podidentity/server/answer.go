@@ -13,7 +13,8 @@ import (
 	"github.com/workloadid/workloadid/internal/podidentity"
 )
 
-// Codes of answers beside the reasons of package v1alpha1 and the codes of AWS.
+// Codes of answers, in addition to the reasons of package v1alpha1 and the
+// codes of AWS.
 const (
 	codeNotAttested   = "NotAttested"
 	codeUnavailable   = "Unavailable"
@@ -26,7 +27,7 @@ const (
 type refusal struct {
 	status        int
 	code, message string
-	result        string // a label of metrics, of which there are few
+	result        string // a label of metrics, with few values
 	retryAfter    time.Duration
 }
 
@@ -37,8 +38,8 @@ func unavailable(message string, retryAfter time.Duration) *refusal {
 		message: message, retryAfter: retryAfter}
 }
 
-// refusalOf makes an answer of any error. The texts of AWS and of the API
-// server name principals of the server, so pods never get them.
+// refusalOf makes an answer from any error. Pods never get the texts of AWS and
+// of the API server, because they name principals of the server.
 func refusalOf(err error) *refusal {
 	var known *refusal
 	if errors.As(err, &known) {
@@ -59,11 +60,11 @@ func refusalOf(err error) *refusal {
 	return unavailable("no credentials at the moment: see the log of the server", auth.RetryAfter(err))
 }
 
-// noOwnIdentity leaves out the cause, which only the administrator can mend and
-// reads in the log.
+// noOwnIdentity leaves out the cause. Only the administrator can correct it,
+// and the log states it.
 const noOwnIdentity = "the server has no identity that AWS accepts: ask the administrator of the cluster"
 
-// codeOf returns the code of AWS, or one of ours where AWS was not asked.
+// codeOf returns the code of AWS, or one of ours if AWS was not asked.
 func codeOf(err error) string {
 	var known *auth.Error
 	switch {
@@ -75,14 +76,14 @@ func codeOf(err error) string {
 	return codeDenied
 }
 
-// throttledSpread is the time over which pods come back that were throttled
+// throttledSpread is the time over which pods return that were throttled
 // together, such as all pods after a restart.
 const throttledSpread = 8 * time.Second
 
 func spread() time.Duration { return rand.N(throttledSpread) } //nolint:gosec // spreads load, keeps no secret
 
 // credentialsBody is the JSON of the container-credentials protocol, with one
-// member more for sidecars.
+// additional member for sidecars.
 type credentialsBody struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -102,7 +103,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 	case http.StatusMethodNotAllowed:
 		w.Header().Set("Allow", http.MethodPost)
 	case http.StatusBadRequest:
-		w.Header().Set("Connection", "close") // otherwise the body is read
+		w.Header().Set("Connection", "close") // else net/http reads the body
 	}
 	podidentity.Write(w, r.status, podidentity.Error{Code: r.code, Message: r.message})
 }
@@ -113,8 +114,8 @@ func (s *Server) writeCredentials(w http.ResponseWriter, t *aws.Token) {
 		c.Expires.UTC().Format(time.RFC3339), s.bundle()})
 }
 
-// bundle returns the CAs that sidecars are to trust, or none: a sidecar then
-// keeps those it has.
+// bundle returns the CAs that sidecars are to trust. If it returns none, a
+// sidecar keeps its CAs.
 func (s *Server) bundle() string {
 	if s.options.CA == nil {
 		return ""

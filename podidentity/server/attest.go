@@ -43,7 +43,7 @@ func bearer(r *http.Request) (string, error) {
 		return "", notAttested("send one Authorization header, with the pod's token as bearer")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
-	// The API server would review the part before a blank.
+	// The API server would review only the part before a blank.
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken || strings.ContainsAny(token, " \t") {
 		return "", notAttested(fmt.Sprintf("send the pod's token as bearer, in at most %d bytes", maxToken))
 	}
@@ -55,7 +55,7 @@ func notAttested(message string) error {
 }
 
 // fitForReview spares the API server tokens that it would refuse. Only the
-// review proves what a token says. A token with a further audience is refused,
+// review proves a token's claims. A token with a further audience is refused,
 // because the service of that audience could send it here.
 func (s *Server) fitForReview(token string) error {
 	claims, err := jwt.Parse(token)
@@ -74,9 +74,9 @@ func (s *Server) fitForReview(token string) error {
 
 const notBoundToPod = "the token is not bound to a pod: use a projected token"
 
-// attest asks the API server which pod a token belongs to. The answer is not
-// cached here: the API server caches it for ten seconds, and refuses the token
-// once the pod is gone.
+// attest asks the API server which pod a token belongs to. It does not cache
+// the answer: the API server caches it for ten seconds, and refuses the token
+// after the pod is deleted.
 func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 	if err := s.fitForReview(token); err != nil {
 		return pod{}, err
@@ -95,8 +95,8 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 		s.options.Logger.Error(err, "create TokenReview")
 		return pod{}, unavailable("the API server reviews no tokens at the moment", 0)
 	}
-	// An API server that knows nothing of audiences returns none, and vouches
-	// for its own only.
+	// An API server that does not support audiences returns none, and
+	// authenticates only for its own audience.
 	if !review.Status.Authenticated || !slices.Contains(review.Status.Audiences, s.options.Audience) {
 		return pod{}, notAttested(fmt.Sprintf("the API server refuses the token for the audience %q", s.options.Audience))
 	}
@@ -109,7 +109,7 @@ func (s *Server) attest(ctx context.Context, token string) (pod, error) {
 
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// podOf reads a user of a token that is bound to a pod.
+// podOf reads the user of a token that is bound to a pod.
 func podOf(user *authenticationv1.UserInfo) (p pod, ok bool) {
 	names, isServiceAccount := strings.CutPrefix(user.Username, serviceAccountPrefix)
 	p.namespace, p.serviceAccount, _ = strings.Cut(names, ":")

@@ -24,8 +24,8 @@ func indexServiceAccount(o client.Object) []string {
 	return nil
 }
 
-// binding returns the binding that serves the pods of a ServiceAccount. A
-// refusal says why there is none.
+// binding returns the binding that serves the pods of a ServiceAccount. If
+// there is no such binding, it returns a refusal with the reason.
 func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) (*v1alpha1.IAMBinding, error) {
 	bindings, err := s.bindings(ctx, namespace, serviceAccount)
 	if err != nil {
@@ -43,10 +43,10 @@ func (s *Server) binding(ctx context.Context, namespace, serviceAccount string) 
 	}
 }
 
-// bindings returns all bindings of a ServiceAccount, sorted by name. A binding
-// that is being deleted counts as gone. The informer owns the bindings, so
-// callers must not change them. They are not copied, because a tenant may write
-// many and each change reads all of them.
+// bindings returns all bindings of a ServiceAccount, sorted by name. It leaves
+// out a binding that is being deleted. The informer owns the bindings, so
+// callers must not change them. It does not copy them, because a tenant may
+// write many and each change reads all of them.
 func (s *Server) bindings(ctx context.Context, namespace, serviceAccount string) ([]v1alpha1.IAMBinding, error) {
 	list := &v1alpha1.IAMBindingList{}
 	err := s.options.Client.List(ctx, list, client.InNamespace(namespace),
@@ -85,7 +85,7 @@ func (s *Server) allowList(ctx context.Context) (*v1alpha1.IAMRoleAllowList, err
 }
 
 // conflict names two bindings, and none of three or more. So each write of a
-// tenant changes the text of three bindings at most, not of all.
+// tenant changes the text of at most three bindings.
 func conflict(bindings []v1alpha1.IAMBinding) *refusal {
 	b, which := &bindings[0], "more than two IAMBindings name"
 	if len(bindings) == 2 {

@@ -14,7 +14,7 @@ import (
 )
 
 // minimumLifetime is a little more than the 35 minutes that proxies have left
-// when they renew, so that a renewal brings new credentials.
+// when they renew, so a renewal brings new credentials.
 const minimumLifetime = 36 * time.Minute
 
 // renewalPatience is the time that a caller waits for the renewal of
@@ -30,14 +30,14 @@ const (
 	tagCluster        = "cluster"
 )
 
-// ownIdentityError reports that the server itself has no identity that AWS
-// accepts. No edit of a binding changes that.
+// ownIdentityError reports that AWS accepts no identity of the server itself.
+// No edit of a binding changes that.
 type ownIdentityError struct{ error }
 
 func (e ownIdentityError) Unwrap() error { return e.error }
 
-// credentials assumes the role of a binding for a pod, or returns what the
-// cache has of it.
+// credentials returns the cached credentials of a pod, or assumes the role of
+// the binding.
 func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
 	minimum time.Duration) (*aws.Token, error) {
 	defer s.forgetLate(ctx, b)
@@ -60,8 +60,8 @@ func (s *Server) credentials(ctx context.Context, b *v1alpha1.IAMBinding, p pod,
 	return nil, s.forTenant(err, b)
 }
 
-// forTenant replaces the remedy of a role that does not trust the server by one
-// for the author of the binding.
+// forTenant replaces the remedy for a role that does not trust the server. The
+// new one addresses the author of the binding.
 func (s *Server) forTenant(err error, b *v1alpha1.IAMBinding) error {
 	var known *auth.Error
 	if !errors.As(err, &known) || known.Code != "AccessDenied" {
@@ -100,7 +100,8 @@ func isOwnIdentity(err error) bool {
 	return errors.As(err, &own)
 }
 
-// isRefused reports whether AWS, or a check before it, has refused for good.
+// isRefused reports whether AWS, or a check before AWS, has refused
+// permanently.
 func isRefused(err error) bool {
 	return !isOwnIdentity(err) && (errors.Is(err, auth.ErrDenied) || errors.Is(err, auth.ErrMisconfigured))
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// errorLog writes some lines a second. net/http writes one for each connection
+// errorLog limits the lines a second. net/http writes one for each connection
 // whose handshake fails.
 type errorLog struct {
 	limit *rate.Limiter

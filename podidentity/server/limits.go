@@ -9,8 +9,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits keep one client from using up what all share: TokenReviews of the API
-// server, and the quota of STS.
+// Limits that keep one client from exhausting shared resources: TokenReviews of
+// the API server, and the quota of STS.
 const (
 	maxReviews      = 64             // in flight
 	namespaceRate   = rate.Limit(50) // attested requests a second
@@ -18,7 +18,7 @@ const (
 	namespaceRefill = 10 * time.Second // from empty to full
 )
 
-// namespaceLimits has a token bucket for each namespace with recent requests.
+// namespaceLimits holds a token bucket for each namespace with recent requests.
 type namespaceLimits struct {
 	mu      sync.Mutex
 	buckets map[string]*rate.Limiter
@@ -30,7 +30,7 @@ func (l *namespaceLimits) take(namespace string) error {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if now.Sub(l.swept) > namespaceRefill {
-		// A full bucket is like a new one.
+		// A full bucket equals a new one.
 		maps.DeleteFunc(l.buckets, func(_ string, b *rate.Limiter) bool { return b.TokensAt(now) >= namespaceBurst })
 		l.swept = now
 	}

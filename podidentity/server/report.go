@@ -17,8 +17,8 @@ import (
 
 const eventAction = "IssueCredentials"
 
-// reported records why an attested pod gets no credentials: as an Event if an
-// edit is needed, else in the log.
+// reported records the reason why an attested pod gets no credentials. It
+// records an Event if an edit is needed, else a line in the log.
 func (s *Server) reported(p pod, b *v1alpha1.IAMBinding, err error) error {
 	refused := refusalOf(err)
 	if refused.status != http.StatusForbidden {
@@ -42,13 +42,13 @@ func bindingReference(b *v1alpha1.IAMBinding) *corev1.ObjectReference {
 		Name: b.Name, UID: b.UID}
 }
 
-// event leaves out the related object: an Event that repeats is counted instead
-// of written, and 200 pods of one binding make one.
+// event leaves out the related object. Kubernetes counts a repeated Event
+// instead of writing it, so 200 pods of one binding make one Event.
 func (s *Server) event(regarding runtime.Object, reason, message string) {
 	kubeevent.Record(s.options.Events, regarding, corev1.EventTypeWarning, reason, eventAction, message)
 }
 
-// Results of requests in metrics, beside the codes of our own.
+// Results of requests in metrics, in addition to our own codes.
 const (
 	resultIssued    = "Issued"
 	resultMalformed = "Malformed"

@@ -24,7 +24,7 @@ import (
 )
 
 // requestTimeout bounds the time until an answer. A client that waits a little
-// longer always gets one.
+// longer always gets an answer.
 const requestTimeout = 15 * time.Second
 
 // DefaultMaxConnections is the number of open connections without
@@ -50,12 +50,12 @@ type Options struct {
 	// binding, and the server's own. Required.
 	Cache *cache.TokenCache
 	// CA returns the PEM certificates that sidecars are to trust, the same as
-	// webhook.Options.CA. Each answer with credentials hands them to its
-	// sidecar. The server logs a bundle that sidecars would ignore, and leaves
-	// it out. Nil hands out none.
+	// webhook.Options.CA. Each answer with credentials contains them. The
+	// server logs a bundle that sidecars would ignore, and leaves it out. Nil
+	// sends none.
 	CA func() []byte
 	// AuthOptions apply to all credentials, for example auth.WithSTSRegion. An
-	// endpoint of auth.WithSTSEndpoint has to be of AWS.
+	// endpoint of auth.WithSTSEndpoint has to belong to AWS.
 	AuthOptions []auth.Option
 	// Events records Events of pods and bindings. Nil records nothing.
 	Events events.EventRecorder
@@ -80,7 +80,7 @@ type Server struct {
 	options    Options
 	provider   *aws.Provider
 	metrics    metrics
-	reviews    quota.Slots // of the TokenReviews in flight
+	reviews    quota.Slots // limits the TokenReviews in flight
 	namespaces *namespaceLimits
 }
 
@@ -110,8 +110,8 @@ func New(options Options) (*Server, error) {
 	return s, s.metrics.register(options.Registerer)
 }
 
-// checkSTS refuses services that imitate STS. Package aws lends them no
-// identity of the server, so every pod would get 403.
+// checkSTS refuses services that imitate STS. Package aws never sends them the
+// server's identity, so every pod would get 403.
 func checkSTS(options []auth.Option) error {
 	o := auth.Options{}
 	for _, option := range options {
@@ -120,7 +120,7 @@ func checkSTS(options []auth.Option) error {
 	if o.STSEndpoint == "" {
 		return nil
 	}
-	// without AllowedSTSHosts
+	// a Provider without AllowedSTSHosts
 	return (&aws.Provider{}).ValidateOptions(&provider.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"})
 }
 

@@ -23,10 +23,10 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// CheckAPIServer returns an error for an API server for which another host on
-// the network could answer: its certificate is not verified, or it speaks http
-// beyond this machine. [Server.SetupWithManager] calls it. A program that takes
-// only CAs or bindings from the API server calls it too.
+// CheckAPIServer refuses an API server that another host on the network could
+// impersonate: its certificate is not verified, or it speaks http beyond this
+// machine. [Server.SetupWithManager] calls it. A program that takes only CAs or
+// bindings from the API server calls it too.
 func CheckAPIServer(config *rest.Config) error { return apiserver.CheckVerified(config) }
 
 // SetupWithManager adds the handler's index of bindings, and the controller
@@ -48,8 +48,8 @@ const (
 	seriesOperation = "credentials"
 )
 
-// forgetDeleted removes the series of deleted bindings, on every replica,
-// because each one serves pods.
+// forgetDeleted removes the series of deleted bindings on every replica,
+// because every replica serves pods.
 func (s *Server) forgetDeleted(mgr ctrl.Manager) error {
 	if s.options.Series == nil {
 		return nil
@@ -72,7 +72,7 @@ func (s *Server) forget(o any) {
 	}
 }
 
-// forgetLate removes the series that an exchange has brought back after the
+// forgetLate removes the series that an exchange has recreated after the
 // deletion of its binding.
 func (s *Server) forgetLate(ctx context.Context, b *v1alpha1.IAMBinding) {
 	err := s.options.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(b), &v1alpha1.IAMBinding{})
@@ -95,10 +95,10 @@ const (
 // be loaded, Listen logs the error and keeps the previous pair. The manager
 // closes the listener.
 //
-// Beyond [Options.MaxConnections], a connection without a valid token is closed
-// first, and of these the oldest one of the address with the most. So no
-// address locks out another. For IPv6 an address is a /64, and its /48 counts
-// too.
+// Beyond [Options.MaxConnections], Listen closes connections without a valid
+// token first. It picks the address with the most of them, and closes that
+// address's oldest one. So no address locks out another. An IPv6 address counts
+// as its /64, and its /48 counts too.
 func (s *Server) Listen(mgr ctrl.Manager, listener net.Listener, certFile, keyFile string) error {
 	watcher, err := certwatcher.New(certFile, keyFile)
 	if err != nil {

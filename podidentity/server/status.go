@@ -27,10 +27,10 @@ import (
 // serves pods. So RoleAssumable is known before the first pod asks, and a
 // failing role backs off for both.
 const (
-	probeInterval = 15 * time.Minute // of a role that could be assumed
-	probeRetry    = time.Minute      // of one that could not
+	probeInterval = 15 * time.Minute // of a role that AWS let the server assume
+	probeRetry    = time.Minute      // of any other role
 	probeLifetime = 45 * time.Minute // renews after each interval, given sessions of an hour
-	probeWorkers  = 8                // reconcile at a time, so that a slow role does not delay the others
+	probeWorkers  = 8                // concurrent reconciles, so a slow role does not delay the others
 )
 
 // statusWriter reconciles the conditions of IAMBindings.
@@ -48,8 +48,8 @@ func (s *statusWriter) setup(mgr ctrl.Manager) error {
 		Complete(s)
 }
 
-// siblings returns the binding and the other bindings of its ServiceAccount,
-// which may begin or cease to conflict.
+// siblings returns the binding and the other bindings of its ServiceAccount. A
+// change can start or end their conflict.
 func (s *statusWriter) siblings(ctx context.Context, o client.Object) []reconcile.Request {
 	b, ok := o.(*v1alpha1.IAMBinding)
 	if !ok {
@@ -99,7 +99,7 @@ func (s *statusWriter) Reconcile(ctx context.Context, req reconcile.Request) (re
 }
 
 // conditionsOf returns the conditions that need no call of AWS. A nil refusal
-// accepts.
+// means accepted.
 func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
 	accepted := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue,
 		Reason:  podidentity.ReasonAccepted,
@@ -119,9 +119,10 @@ func conditionsOf(r *refusal, session time.Duration) []metav1.Condition {
 			Reason: podidentity.ReasonNotAccepted, Message: "the role is not tried while the binding is not accepted"}}
 }
 
-// outageWarning names the outage of STS that applications do not notice, if
-// that is less than 30 minutes. A proxy has at least 55 % of a session left
-// when it renews. It needs three minutes for its margin and its next attempt.
+// outageWarning states the longest outage of STS that applications do not
+// notice, if it is less than 30 minutes. A proxy has at least 55 % of a session
+// left when it renews. It needs three minutes for its margin and its next
+// attempt.
 func outageWarning(session time.Duration) string {
 	if session >= time.Hour {
 		return ""
@@ -131,7 +132,7 @@ func outageWarning(session time.Duration) string {
 		int(session.Seconds()), int((session*55/100 - 3*time.Minute).Minutes()))
 }
 
-// probe assumes the role as pods do, but with empty tags of a pod.
+// probe assumes the role as pods do, but with empty tags for the pod.
 func (s *statusWriter) probe(ctx context.Context, b *v1alpha1.IAMBinding) (c metav1.Condition, next time.Duration) {
 	c.Type = v1alpha1.ConditionRoleAssumable
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -156,7 +157,7 @@ func (s *statusWriter) probe(ctx context.Context, b *v1alpha1.IAMBinding) (c met
 	return c, probeRetry
 }
 
-// validReason is the form of reasons that the API server accepts.
+// validReason matches the reasons that the API server accepts.
 var validReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
 func conditionReason(code string) string {
@@ -166,8 +167,8 @@ func conditionReason(code string) string {
 	return codeDenied
 }
 
-// write patches the status if a condition differs, and records an Event for
-// what an edit has to mend.
+// write patches the status if a condition differs. It records an Event if a
+// person has to edit something.
 func (s *statusWriter) write(ctx context.Context, b *v1alpha1.IAMBinding, conditions []metav1.Condition) error {
 	generation, changed, before := b.Generation, false, []metav1.Condition(nil)
 	err := optimistic.PatchStatus(ctx, s.options.Client, b, func() bool {

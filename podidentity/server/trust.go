@@ -20,10 +20,9 @@ const (
 )
 
 // SessionName returns the session name of a ServiceAccount,
-// "<cluster>.<namespace>.<service account>". No two ServiceAccounts share a
-// name, because clusters and namespaces contain no dot. A name that is too long
-// for AWS ends in "@" and a hash of the whole name. No other name contains an
-// "@".
+// "<cluster>.<namespace>.<service account>". Session names are unique, because
+// clusters and namespaces contain no dot. A name that is too long for AWS ends
+// in "@" and a hash of the whole name. No other name contains an "@".
 func SessionName(cluster, namespace, serviceAccount string) string {
 	whole := cluster + "." + namespace + "." + serviceAccount
 	if len(whole) <= maxSessionName {

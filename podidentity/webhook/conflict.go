@@ -12,12 +12,13 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// BindingsPath is the path for reviews of IAMBindings. No answer there refuses
-// one, so that a busy webhook holds up none.
+// BindingsPath is the path for reviews of IAMBindings. The handler never denies
+// an IAMBinding there, so a busy webhook delays none.
 const BindingsPath = "/iambindings"
 
 // answerBinding admits an IAMBinding, with a warning if it conflicts with
-// another one. The cache may be behind, so a condition tells it too.
+// another one. The cache may lag behind, so a condition reports the conflict
+// too.
 func (h *handler) answerBinding(ctx context.Context, req *admissionv1.AdmissionRequest) admission.Response {
 	response := admission.Allowed("")
 	binding := struct {
@@ -26,10 +27,10 @@ func (h *handler) answerBinding(ctx context.Context, req *admissionv1.AdmissionR
 		} `json:"spec"`
 	}{}
 	if json.Unmarshal(req.Object.Raw, &binding) != nil {
-		return response // the CRD refuses it
+		return response // the CRD refuses the object
 	}
 	account := binding.Spec.ServiceAccountRef.Name
-	// an error gives no warning
+	// an error yields no warning
 	found, _, _ := find(ctx, h.o.Bindings, req.Namespace, account, client.UnsafeDisableDeepCopy)
 	for _, other := range found {
 		if other.Name != req.Name {

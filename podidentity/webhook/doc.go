@@ -7,8 +7,8 @@
 // reinvocationPolicy IfNeeded, sideEffects None, and a namespaceSelector for
 // the namespaces that opt in.
 //
-// A second rule may send it the creation and update of IAMBindings, with
-// failurePolicy Ignore. It warns about two of one ServiceAccount.
+// A second rule may send the creation and update of IAMBindings to the handler,
+// with failurePolicy Ignore. The handler warns if a ServiceAccount has two.
 //
 // The handler adds three things to a pod:
 //

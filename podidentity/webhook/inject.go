@@ -14,16 +14,17 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// stronger are variables that win over the sidecar's in at least one SDK.
+// stronger lists variables that take precedence over the sidecar's in at least
+// one SDK.
 var stronger = []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
 	"AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", envRelativeURI}
 
-// secretForm is the form of rand.Text. A longer secret, in each of many
-// containers, would make a patch without bound.
+// secretForm is the form of rand.Text. Many containers with a longer secret
+// would make a patch without bound.
 var secretForm = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// injection is the change of one pod. The patch names single places, so that
-// fields that this build does not know survive.
+// injection is the change of one pod. The patch names single paths, so fields
+// that this build does not know survive.
 type injection struct {
 	options  Options
 	ca       []byte
@@ -44,7 +45,7 @@ func (in *injection) run() error {
 		return err
 	}
 	spec := &in.pod.Spec
-	// The variables go first, since an init container in front moves the
+	// Variables come first, because an init container at the front shifts the
 	// others.
 	if in.addVariables("/spec/containers", spec.Containers)+
 		in.addVariables("/spec/initContainers", spec.InitContainers) == 0 {
@@ -83,7 +84,7 @@ func (in *injection) taken(kind, name string) error {
 func (in *injection) redirect() bool { return in.pod.Metadata.Annotations.Redirect == "true" }
 
 // missing returns the init containers to add, all or none, and sets the secret.
-// It refuses any other use of their names.
+// It refuses a pod that uses their names in another way.
 func (in *injection) missing() ([]corev1.Container, error) {
 	if i := slices.IndexFunc(in.pod.Spec.Containers, isReserved); i >= 0 {
 		return nil, in.taken("container", in.pod.Spec.Containers[i].Name)
@@ -114,7 +115,7 @@ func (in *injection) addVolume() error {
 	return nil
 }
 
-// addVariables points containers at the sidecar, and returns how many.
+// addVariables points containers at the sidecar, and returns their number.
 func (in *injection) addVariables(path string, containers []container) int {
 	skip := map[string]bool{}
 	for name := range strings.SplitSeq(in.pod.Metadata.Annotations.SkipContainers, ",") {
@@ -154,8 +155,8 @@ func (in *injection) addVariablesTo(path string, c *container) {
 	insert(in, path, len(c.Env), len(c.Env), missing...)
 }
 
-// insert adds values to an array of a length, from an index on. An empty array
-// may be absent or null.
+// insert adds values at an index of an array of the given length. An empty
+// array may be absent or null.
 func insert[T any](in *injection, path string, length, at int, values ...T) {
 	if length == 0 && len(values) > 0 {
 		in.patch = append(in.patch, jsonpatch.NewOperation("add", path, values))
@@ -166,13 +167,12 @@ func insert[T any](in *injection, path string, length, at int, values ...T) {
 	}
 }
 
-// warnf adds a warning, which the API server hands to the user.
+// warnf adds a warning, which the API server shows to the user.
 func (in *injection) warnf(format string, args ...any) {
 	in.warnings = append(in.warnings, fmt.Sprintf(format, args...))
 }
 
-// findEnv returns the last variable of a name, since the kubelet takes the
-// last.
+// findEnv returns the last variable with a name, as the kubelet does.
 func findEnv(c *container, name string) *variable {
 	for i := range slices.Backward(c.Env) {
 		if c.Env[i].Name == name {

@@ -24,21 +24,21 @@ const (
 	maxBody         = 2 << 20 // etcd stores no larger pod
 	maxBodies       = 16 << 20
 	maxOfConnection = 4 << 20
-	// of pods that wait for a list, so that a namespace with long lists leaves
-	// memory to the others
+	// maxOfNamespace bounds the pods that wait for a list, so a namespace with
+	// long lists leaves memory to the others.
 	maxOfNamespace = 2 << 20
 	maxElements    = 500
 	maxWarnings    = 10
-	// maxSlots bounds the requests that decode and inject. One takes up to 16
-	// MB.
+	// maxSlots bounds the requests that decode and inject. Each takes up to
+	// 16 MB.
 	maxSlots = 4
 
 	readTimeout   = 5 * time.Second  // of a body
-	answerTimeout = 10 * time.Second // by default the API server waits no longer
+	answerTimeout = 10 * time.Second // the API server's default timeout
 	writeTimeout  = 5 * time.Second
 )
 
-// errBusy asks for another try. It blames no pod.
+// errBusy asks the client to retry. The pod is not at fault.
 var errBusy = errors.New("the webhook has too many requests at the moment: try again")
 
 // review has only the fields of an AdmissionReview that the handler reads.
@@ -59,7 +59,7 @@ type review struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response, result := h.respond(w, r)
 	h.results.WithLabelValues(result).Inc()
-	if r.URL.Path == BindingsPath && !response.Allowed { // an error, which failurePolicy Ignore leaves without effect
+	if r.URL.Path == BindingsPath && !response.Allowed { // with failurePolicy Ignore, an error has no effect
 		http.Error(w, result, http.StatusServiceUnavailable)
 		return
 	}
@@ -70,8 +70,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Response: &response.AdmissionResponse})
 }
 
-// respond returns once it needs the body no longer, so that a client that reads
-// slowly occupies nothing.
+// respond returns as soon as it no longer needs the body. A client that reads
+// slowly then occupies nothing.
 func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admission.Response, result string) {
 	body := &quota.Reader{Reader: http.MaxBytesReader(w, r.Body, maxBody), Budget: &h.bodies, Key: r.RemoteAddr}
 	defer body.Release()
@@ -97,7 +97,7 @@ func (h *handler) respond(w http.ResponseWriter, r *http.Request) (response admi
 	return response, result
 }
 
-// refuse returns an error with a code, or with one that asks for another try.
+// refuse returns an error with a code, or with the code that asks for a retry.
 func refuse(code int32, err error) (admission.Response, string) {
 	if errors.Is(err, errBusy) {
 		return admission.Errored(http.StatusTooManyRequests, err), "busy"
@@ -117,7 +117,7 @@ func read(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error
 	} else if err != nil {
 		return nil, fmt.Errorf("read the review: %.300s", err.Error())
 	}
-	_ = control.SetReadDeadline(time.Time{}) // if it expires later, it cancels the request's context
+	_ = control.SetReadDeadline(time.Time{}) // if it expired later, it would cancel the request's context
 	return raw, nil
 }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/workloadid/workloadid/podidentity/api/v1alpha1"
 )
 
-// Limits on lists from the API server. A binding has up to 1.5 MB if it was
-// stored without the admission policy.
+// Limits on lists from the API server. A binding that was stored without the
+// admission policy has up to 1.5 MB.
 const (
 	maxLists = 2
 	maxPage  = 4
 )
 
-// bindings returns the bindings of a ServiceAccount, or the first ones if there
-// are more than one. A cache without any may be behind.
+// bindings returns the bindings of a ServiceAccount, or only the first ones if
+// there are several. If the cache holds none, it may lag behind.
 func (h *handler) bindings(ctx context.Context, namespace, account string, size int) ([]v1alpha1.IAMBinding, error) {
 	found, _, err := find(ctx, h.o.Bindings, namespace, account, client.UnsafeDisableDeepCopy)
 	if err != nil || len(found) > 0 {
@@ -28,12 +28,12 @@ func (h *handler) bindings(ctx context.Context, namespace, account string, size 
 	return h.live(ctx, namespace, account, size)
 }
 
-// live lists from the API server. Meanwhile it gives up the slot of its
-// request, and counts the size of the pod, which stays in memory.
+// live lists from the API server. Meanwhile it releases the slot of its
+// request. The size of the pod counts, because the pod stays in memory.
 func (h *handler) live(ctx context.Context, namespace, account string,
 	size int) (found []v1alpha1.IAMBinding, err error) {
 	<-h.slots
-	defer func() { h.slots <- struct{}{} }() // requests with a slot wait for nothing
+	defer func() { h.slots <- struct{}{} }() // a request with a slot waits for nothing
 	if !h.waiting.Reserve(namespace, size) {
 		return nil, errBusy
 	}
@@ -56,8 +56,9 @@ func (h *handler) live(ctx context.Context, namespace, account string,
 	}
 }
 
-// find returns the bindings of a ServiceAccount in one page, and where the next
-// page continues. The server ignores deleted ones too.
+// find returns the bindings of a ServiceAccount in one page, and the position
+// of the next page. Like the server, it ignores bindings that are being
+// deleted.
 func find(ctx context.Context, from client.Reader, namespace, account string,
 	options ...client.ListOption) ([]v1alpha1.IAMBinding, string, error) {
 	var list v1alpha1.IAMBindingList

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// head has the fields of a pod that decide whether it is injected.
+// head holds the fields of a pod that decide whether it is injected.
 type head struct {
 	Metadata struct {
 		Annotations struct {
@@ -22,7 +22,7 @@ type head struct {
 	} `json:"spec"`
 }
 
-// pod has only the fields that the injection reads. The decoder skips the
+// pod holds only the fields that the injection reads. The decoder skips the
 // others without an allocation.
 type pod struct {
 	Metadata struct {
@@ -38,7 +38,7 @@ type pod struct {
 		} `json:"os"`
 		NodeSelector struct {
 			OS    corev1.OSName `json:"kubernetes.io/os"`
-			OldOS corev1.OSName `json:"beta.kubernetes.io/os"` // nodes still have it
+			OldOS corev1.OSName `json:"beta.kubernetes.io/os"` // nodes still have this label
 		} `json:"nodeSelector"`
 		Affinity struct {
 			NodeAffinity struct {
@@ -64,7 +64,7 @@ type container struct {
 	Resources     resources                      `json:"resources"`
 }
 
-// resources has the two resources that decide the QoS class.
+// resources holds the two resources that decide the QoS class.
 type resources struct {
 	Requests cpuMemory `json:"requests"`
 	Limits   cpuMemory `json:"limits"`
@@ -75,8 +75,8 @@ type cpuMemory struct {
 	Memory quantity `json:"memory"`
 }
 
-// quantity is nil if the pod has none, and zero if it cannot be read: the API
-// server refuses that pod.
+// quantity is nil if the pod sets none. It is zero if it cannot be read, and
+// the API server refuses that pod.
 type quantity struct{ *resource.Quantity }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -88,7 +88,7 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// nodeTerm is one of the alternatives of a required node affinity.
+// nodeTerm is one alternative of a required node affinity.
 type nodeTerm struct {
 	Expressions list[struct {
 		Key      string                      `json:"key"`
@@ -112,8 +112,8 @@ type volume struct {
 	} `json:"projected"`
 }
 
-// list is an array that is counted before it is decoded, since its elements may
-// take far more memory than their text.
+// list is an array that is counted before it is decoded, because its elements
+// may take far more memory than their text.
 type list[T any] []T
 
 var errLongList = errors.New("an array of the pod has more than 500 elements: remove some")

@@ -26,7 +26,7 @@ const (
 	// unprivileged is the user of the sidecar, which can always read the token.
 	// With an fsGroup the kubelet gives the token to that group, which each
 	// container has. Otherwise, if all containers run as one user, the sidecar
-	// included, the token is that user's. Otherwise every user can read it.
+	// included, that user owns the token. Otherwise every user can read it.
 	unprivileged = 65532
 )
 
@@ -44,7 +44,7 @@ func isOurs(c container, want corev1.Container) bool {
 		(want.Env == nil || secret != nil && secretForm.MatchString(secret.Value))
 }
 
-// address returns where the sidecar listens.
+// address returns the address on which the sidecar listens.
 func (in *injection) address() string {
 	if in.redirect() {
 		return podidentity.LinkLocal + ":80"
@@ -53,7 +53,7 @@ func (in *injection) address() string {
 }
 
 // variables returns the variables of the application. An SDK that needs the
-// redirect sends no Authorization, so its path has the secret.
+// redirect sends no Authorization, so its path contains the secret.
 func (in *injection) variables() []variable {
 	if in.redirect() {
 		return []variable{{Name: envRelativeURI, Value: podidentity.Path + "/" + in.secret}}
@@ -69,8 +69,8 @@ func (in *injection) ownContainers() []corev1.Container {
 	if !in.redirect() {
 		return []corev1.Container{sidecar}
 	}
-	// Port 80 takes a capability, and without ambient capabilities only root
-	// has it.
+	// Port 80 needs a capability. Without ambient capabilities only root has
+	// it.
 	sidecar.SecurityContext = asRoot("NET_BIND_SERVICE")
 	return []corev1.Container{{Name: podidentity.RedirectContainer, Image: in.options.Image,
 		Command: []string{in.options.Command}, Args: []string{"redirect"},
@@ -85,9 +85,9 @@ func (in *injection) sidecar() corev1.Container {
 			listen},
 		Env:           []corev1.EnvVar{{Name: envSecret, Value: in.secret}, {Name: envServerCA, Value: string(in.ca)}},
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
-		// kubectl describe and wid doctor then show why it has ended.
+		// kubectl describe and wid doctor then show why it has terminated.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		// exec, because the kubelet does not reach the pod's loopback.
+		// exec, because the kubelet cannot reach the pod's loopback.
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{
 				Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},
@@ -109,7 +109,8 @@ func DefaultResources() corev1.ResourceRequirements {
 // DefaultCPULimit is the CPU limit of the sidecar without [Options.CPULimit].
 func DefaultCPULimit() resource.Quantity { return resource.MustParse("100m") }
 
-// checkResources refuses what the API server would refuse in each pod.
+// checkResources refuses resources that the API server would refuse in each
+// pod.
 func (o *Options) checkResources() error {
 	if o.CPULimit.Sign() < 0 {
 		return fmt.Errorf("webhook: CPU limit %q: use a positive quantity, as 100m", o.CPULimit.String())
@@ -127,8 +128,8 @@ func (o *Options) checkResources() error {
 	return nil
 }
 
-// resources has a CPU limit in a pod whose containers all have one. A
-// ResourceQuota on limits.cpu refuses a pod with a container that has none. In
+// resources sets a CPU limit in a pod whose containers all have one, because a
+// ResourceQuota on limits.cpu refuses a pod with a container without one. In
 // a Guaranteed pod the requests equal the limits, because Kubernetes computes
 // the QoS class over all containers.
 func (in *injection) resources() corev1.ResourceRequirements {
@@ -159,7 +160,7 @@ func (in *injection) resources() corev1.ResourceRequirements {
 }
 
 // given reports which resources a pod sets for all its containers together. The
-// sidecar shares them, since a request of its own could exceed them.
+// sidecar shares them, because a request of its own could exceed them.
 func (r resources) given() map[corev1.ResourceName]bool {
 	return map[corev1.ResourceName]bool{
 		corev1.ResourceCPU:    r.Requests.CPU.Quantity != nil || r.Limits.CPU.Quantity != nil,
@@ -179,7 +180,7 @@ func (in *injection) warnOfQoS() {
 	}
 }
 
-// hasOwn reports whether a container that is not the webhook's fulfils a
+// hasOwn reports whether a container that the webhook did not add fulfils a
 // condition.
 func (p *pod) hasOwn(condition func(container) bool) bool {
 	return slices.ContainsFunc(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), func(c container) bool {
@@ -187,8 +188,8 @@ func (p *pod) hasOwn(condition func(container) bool) bool {
 	})
 }
 
-// isGuaranteed reports whether the pod has the QoS class Guaranteed by its own
-// containers, without the webhook's.
+// isGuaranteed reports whether the pod's own containers, without the webhook's,
+// have the QoS class Guaranteed.
 func (p *pod) isGuaranteed() bool {
 	return !p.hasOwn(func(c container) bool { return !c.Resources.isGuaranteed() })
 }
@@ -202,7 +203,7 @@ func (r resources) isGuaranteed() bool {
 	return equal(r.Requests.CPU, r.Limits.CPU) && equal(r.Requests.Memory, r.Limits.Memory)
 }
 
-// restricted passes the Pod Security level restricted.
+// restricted satisfies the Pod Security level restricted.
 func restricted() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
@@ -212,7 +213,7 @@ func restricted() *corev1.SecurityContext {
 	}
 }
 
-// asRoot has one capability.
+// asRoot runs as root with one capability.
 func asRoot(capability corev1.Capability) *corev1.SecurityContext {
 	c := restricted()
 	c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup = new(false), new(int64(0)), new(int64(0))
@@ -227,7 +228,8 @@ func (in *injection) volume() corev1.Volume {
 				ExpirationSeconds: new(int64(tokenLifetime)), Path: tokenFile}}}}}}
 }
 
-// isToken goes by audience and path, since the API server fills in defaults.
+// isToken compares audience and path only, because the API server fills in
+// defaults.
 func (in *injection) isToken(v volume) bool {
 	sources := v.Projected.Sources
 	return len(sources) == 1 && sources[0].ServiceAccountToken != nil &&

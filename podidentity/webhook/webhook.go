@@ -31,12 +31,12 @@ type Options struct {
 	// Bindings lists the IAMBindings of a namespace from a cache. The webhook
 	// uses only spec.serviceAccountRef, spec.containers, and name, namespace
 	// and deletionTimestamp of their metadata. Strip the rest with the cache's
-	// DefaultTransform, because it may take 1.5 MB each without the admission
-	// policy v1alpha1.Policy.
+	// DefaultTransform. Without the admission policy v1alpha1.Policy it may
+	// take 1.5 MB for each binding.
 	Bindings client.Reader
-	// Live lists them from the API server, in small pages, if the cache has
-	// none for a pod. The binding may be newer than the cache. Use a client
-	// without a rate limit (rest.Config.QPS -1).
+	// Live lists the IAMBindings from the API server, in small pages, if the
+	// cache holds none for a pod, because a binding may be newer than the
+	// cache. Use a client without a rate limit (rest.Config.QPS -1).
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is
 	// cmd/iam-credentials-pod.
@@ -56,8 +56,8 @@ type Options struct {
 	// AnnotationRedirect. The default is DefaultResources.
 	Resources corev1.ResourceRequirements
 	// CPULimit is the CPU limit of these containers in a pod whose own
-	// containers all have one, unless Resources has one. Default:
-	// DefaultCPULimit.
+	// containers all have a CPU limit. A CPU limit in Resources takes
+	// precedence. Default: DefaultCPULimit.
 	CPULimit resource.Quantity
 	// Port is the loopback port of the sidecar, 1024 or higher. Default:
 	// DefaultPort.
@@ -86,11 +86,11 @@ const (
 type handler struct {
 	o       Options
 	results *prometheus.CounterVec
-	bodies  quota.Budget // of requests, by connection
+	bodies  quota.Budget // limits request bodies by connection
 	slots   quota.Slots
-	waiting quota.Budget // of pods that wait for a list, by namespace
-	// A namespace takes its turn before one of the lists, so that namespaces
-	// take turns, however many pods of one wait.
+	waiting quota.Budget // limits pods that wait for a list, by namespace
+	// A namespace takes its turn before one of the lists, so namespaces
+	// alternate, however many pods of one wait.
 	turns quota.Map[string, quota.Slots]
 	lists quota.Slots
 }
@@ -122,7 +122,7 @@ func New(o Options) (http.Handler, error) {
 		return nil, err
 	}
 	if o.Logger.GetSink() == nil {
-		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // controller-runtime would take its global one
+		o.Logger = logr.FromSlogHandler(slog.DiscardHandler) // else controller-runtime would take its global logger
 	}
 	h := &handler{
 		o: o,
@@ -152,8 +152,8 @@ func (h *handler) handle(ctx context.Context, req *admissionv1.AdmissionRequest)
 	return response, result
 }
 
-// answer decodes the pod after it has found a binding, because a decoded pod
-// takes several times its size.
+// answer decodes the pod only after it has found a binding, because a decoded
+// pod takes several times its size.
 func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest) (admission.Response, string) {
 	if req.Resource.Group == v1alpha1.GroupVersion.Group && req.Resource.Resource == "iambindings" &&
 		req.SubResource == "" {
@@ -176,7 +176,7 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
 		response := admission.Allowed("no IAMBinding")
-		if len(head.Metadata.OwnerReferences) == 0 { // else only the log of a controller would show it, for each pod
+		if len(head.Metadata.OwnerReferences) == 0 { // otherwise only the log of a controller would show it, for each pod
 			response = response.WithWarnings(
 				fmt.Sprintf(
 					"no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+

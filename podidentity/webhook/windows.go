@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runsOnWindows reports whether the pod says that it runs on Windows, or that
+// runsOnWindows reports whether the pod states that it runs on Windows, or that
 // it cannot run on Linux.
 func (p *pod) runsOnWindows() bool {
 	spec := &p.Spec
@@ -14,10 +14,10 @@ func (p *pod) runsOnWindows() bool {
 		return true
 	}
 	terms := spec.Affinity.NodeAffinity.Required.Terms
-	return len(terms) > 0 && !slices.ContainsFunc(terms, nodeTerm.allowsLinux) // one term suffices for a node
+	return len(terms) > 0 && !slices.ContainsFunc(terms, nodeTerm.allowsLinux) // one term suffices
 }
 
-// allowsLinux reports whether a node with Linux may fulfil the term.
+// allowsLinux reports whether a Linux node may fulfil the term.
 func (t nodeTerm) allowsLinux() bool {
 	for _, e := range t.Expressions {
 		if e.Key != corev1.LabelOSStable && e.Key != "beta.kubernetes.io/os" {

@@ -33,8 +33,8 @@ type IAMBinding struct {
 	Status IAMBindingStatus `json:"status,omitempty"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
-// that Go cannot decode, so that none of them fails a list.
+// UnmarshalJSON implements json.Unmarshaler. It skips values that Go cannot
+// decode, so that no object makes a list fail.
 func (b *IAMBinding) UnmarshalJSON(data []byte) error {
 	type plain IAMBinding
 	_, err := lenient.Unmarshal(data, (*plain)(b), &b.Status.Conditions)
@@ -117,8 +117,7 @@ type AWSRole struct {
 // +kubebuilder:validation:Pattern=`^[\p{L}\p{Z}\p{N}_.:/=+@-]*$`
 type TagValue string
 
-// maxDuration is the longest session of a role that was assumed with another
-// role's.
+// maxDuration is the longest session that one role can get by assuming another.
 const maxDuration = time.Hour
 
 // Duration returns the lifetime of the credentials.
