@@ -28,7 +28,7 @@ type attempt struct {
 	states   chan<- state
 	waiting  string
 	distrust bool      // a signature was wrong once
-	unsigned time.Time // since when other tokens alone have a signature
+	unsigned time.Time // since when only other tokens have a signature
 }
 
 func (a *attempt) run(ctx context.Context) (*ClusterInfo, *AddressError) {
@@ -74,7 +74,7 @@ func (a *attempt) sleep(ctx context.Context, w *AddressError) error {
 }
 
 func (a *attempt) try(ctx context.Context) (*ClusterInfo, *AddressError) {
-	// The signature decides about trust, not the connection.
+	// The signature establishes trust, not the connection.
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // see above
 		ServerName: a.serverName}
 	data, err := a.get(ctx, insecure)
@@ -161,8 +161,8 @@ func (a *attempt) confirm(ctx context.Context, info *ClusterInfo, content string
 
 // pinnedTLS trusts only chains to a pinned CA. The unpinned CAs of cluster-info
 // serve as intermediates, because an API server may send its leaf alone.
-// crypto/tls takes intermediates from the server only, so VerifyConnection does
-// what it would do.
+// crypto/tls accepts intermediates from the server only, so VerifyConnection
+// repeats its verification.
 func (a *attempt) pinnedTLS(pinned, all []*x509.Certificate) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: a.name,
@@ -216,7 +216,8 @@ func (a *attempt) get(ctx context.Context, config *tls.Config) (map[string]strin
 	return configMap.Data, nil
 }
 
-// unreachable separates untrusted certificates from servers that may come up.
+// unreachable separates untrusted certificates from servers that may start
+// later.
 func unreachable(err error) *AddressError {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
@@ -235,8 +236,8 @@ func unreachable(err error) *AddressError {
 		"it is down, or the address is wrong, or something in between blocks it")
 }
 
-// untrusted describes the fault of a server's certificate. Its text is
-// untrusted.
+// untrusted describes the fault of a server's certificate. The text comes from
+// the server, and is untrusted.
 func untrusted(err *tls.CertificateVerificationError) *AddressError {
 	reason := redact.Text(err.Err.Error())
 	var name x509.HostnameError

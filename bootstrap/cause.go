@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Cause says why the discovery at an address failed.
+// Cause names the reason why the discovery at an address failed.
 type Cause string
 
 // The values of [Cause].
@@ -17,17 +17,18 @@ const (
 	CauseServerStarting       Cause = "ServerStarting"       // status 429 or 5xx
 	CauseAnonymousRefused     Cause = "AnonymousRefused"     // the API server refuses anonymous requests
 	CauseAnonymousForbidden   Cause = "AnonymousForbidden"   // anonymous requests may not read cluster-info
-	CauseNotPublished         Cause = "NotPublished"         // no cluster-info, or none with a kubeconfig
+	CauseNotPublished         Cause = "NotPublished"         // cluster-info is missing, or has no kubeconfig
 	CauseClusterInfoMalformed Cause = "ClusterInfoMalformed" // ParseClusterInfo refuses the content
-	CauseNotSignedForToken    Cause = "NotSignedForToken"    // signed for other tokens
-	CauseNotSigned            Cause = "NotSigned"            // signed for none
+	CauseNotSignedForToken    Cause = "NotSignedForToken"    // signed for other tokens only
+	CauseNotSigned            Cause = "NotSigned"            // signed for no token
 	CauseSignatureWrong       Cause = "SignatureWrong"       // wraps ErrSignature if it is final
-	CauseCANotPinned          Cause = "CANotPinned"          // none of the cluster's CAs is pinned; wraps ErrPins
-	CauseContentDiffers       Cause = "ContentDiffers"       // the verified answer is another one; wraps ErrPins
+	CauseCANotPinned          Cause = "CANotPinned"          // the cluster has no pinned CA; wraps ErrPins
+	// the verified answer differs from the signed one; wraps ErrPins
+	CauseContentDiffers Cause = "ContentDiffers"
 	// CauseCertificateForAnotherName means that the server's certificate does
 	// not name the address. It wraps ErrPins.
 	CauseCertificateForAnotherName Cause = "CertificateForAnotherName"
-	// the server's certificate is from no pinned CA; wraps ErrPins
+	// no pinned CA signed the server's certificate; wraps ErrPins
 	CauseCertificateOfAnotherCA Cause = "CertificateOfAnotherCA"
 	CauseCertificateNotValidNow Cause = "CertificateNotValidNow" // by the clock of this machine, so Discover waits
 )
@@ -37,7 +38,7 @@ type AddressError struct {
 	// Address is the https URL that was asked.
 	Address string
 	Cause   Cause
-	// CAs are those that cluster-info names, with the cause CANotPinned.
+	// CAs are the CAs that cluster-info names, with the cause CANotPinned.
 	CAs []*x509.Certificate
 	// Err is the reason. It wraps ErrSignature, ErrPins or the context's error.
 	Err error

@@ -37,7 +37,7 @@ const (
 )
 
 // kubeconfig is the relevant part of client.config/v1. Fields that could steal
-// credentials or run a program are refused, and all others are ignored.
+// credentials or run a program are refused. All other fields are ignored.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion,omitempty"`
 	Kind           string         `json:"kind,omitempty"`
@@ -119,11 +119,11 @@ var (
 
 // mayExpand reports whether an alias may repeat an anchor, which can expand a
 // few bytes to megabytes. It uses no parser, because two parsers may disagree.
-// It therefore also matches comments and text, where no program writes both.
+// So it also matches comments and text. No program writes both there.
 func mayExpand(content []byte) bool { return anchor.Match(content) && alias.Match(content) }
 
-// checkNames refuses duplicate names, because readers differ in which one they
-// take.
+// checkNames refuses duplicate names, because readers disagree about which one
+// counts.
 func (k *kubeconfig) checkNames() error {
 	type entry struct{ kind, name string }
 	var entries []entry
@@ -246,7 +246,7 @@ func poolOf(certificates []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// check refuses what ParseClusterInfo would refuse after Encode.
+// check refuses a value that ParseClusterInfo would refuse after Encode.
 func (i *ClusterInfo) check() error {
 	if _, err := serverURL(i.Server); err != nil {
 		return err
@@ -255,9 +255,9 @@ func (i *ClusterInfo) check() error {
 	return err
 }
 
-// Encode returns the kubeconfig in YAML, as kubeadm writes it. It is public: of
-// CAData it contains only the certificates. It refuses what [ParseClusterInfo]
-// refuses.
+// Encode returns the kubeconfig in YAML, as kubeadm writes it. The result is
+// public: it contains only the certificates of CAData. Encode refuses what
+// [ParseClusterInfo] refuses.
 func (i *ClusterInfo) Encode() ([]byte, error) {
 	if _, err := serverURL(i.Server); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ const (
 // DiscoverOption configures [Discover].
 type DiscoverOption func(*discovery)
 
-// ErrPins means that the pins do not prove the cluster. None of its CAs is
+// ErrPins means that the pins do not prove the cluster. No CA of the cluster is
 // pinned, the server's certificate has another CA or name, or the verified
 // answer differs from the signed one.
 var ErrPins = errors.New("the cluster is not proved to be the one that the pins name")
@@ -45,15 +45,15 @@ func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = tru
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
 // WithTokenPatience bounds the wait while cluster-info is signed for other
-// tokens only. Discover then fails, at its first look after that time, with the
-// cause NotSignedForToken. A new token is signed for within seconds. The
-// default 0 waits until the timeout.
+// tokens only. At its first look after this time, Discover fails with the cause
+// NotSignedForToken. A signer signs for a new token within seconds. The default
+// 0 waits until the timeout.
 func WithTokenPatience(patience time.Duration) DiscoverOption {
 	return func(d *discovery) { d.patience = patience }
 }
 
 // WithFinalCauses ends the discovery at an address at the first of these
-// causes, which [Discover] else waits for to pass.
+// causes. Otherwise [Discover] waits for them to pass.
 func WithFinalCauses(causes ...Cause) DiscoverOption {
 	return func(d *discovery) { d.final = causes }
 }
@@ -65,9 +65,9 @@ func WithFinalCauses(causes ...Cause) DiscoverOption {
 func WithServerName(name string) DiscoverOption { return func(d *discovery) { d.serverName = name } }
 
 // WithProgress calls report whenever the discovery waits for something else, on
-// the goroutine of [Discover]. With several addresses the text begins with the
-// address, and an address that failed for good is reported too. Nil: no
-// reports.
+// the goroutine of [Discover]. With several addresses, the text begins with the
+// address, and report also receives an address that failed for good. Nil
+// reports nothing.
 func WithProgress(report func(waitingFor string)) DiscoverOption {
 	return func(d *discovery) { d.report = report }
 }
@@ -89,7 +89,7 @@ type discovery struct {
 // endpoint is an address to ask.
 type endpoint struct {
 	server string // https URL
-	name   string // that the server's certificate must have; never empty
+	name   string // the name that the server's certificate must have; never empty
 }
 
 // state is the reason why an attempt waits.
@@ -124,7 +124,7 @@ type result struct {
 // fail at once. Malformed arguments fail before any packet is sent.
 //
 // A failed discovery is a [DiscoveryError] with a typed cause for each address.
-// After the timeout, it names for each address the last reason and its likely
+// After the timeout, it names the last reason of each address with its likely
 // causes, and wraps the context's error. [ErrSignature] and [ErrPins] mean that
 // an address belongs to another cluster, or that an attacker is in between. No
 // error holds the token's secret.

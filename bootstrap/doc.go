@@ -1,6 +1,6 @@
 // Package bootstrap establishes the first trust between a machine and a
-// Kubernetes cluster, with bootstrap tokens and a signed cluster-info. It is
-// for programs that join machines or clusters. It is compatible with kubeadm
+// Kubernetes cluster, with bootstrap tokens and a signed cluster-info. It
+// serves programs that join machines or clusters. It is compatible with kubeadm
 // and kube-controller-manager byte by byte, in both directions. The names and
 // keys of its Secrets and its ConfigMap are constants of
 // k8s.io/cluster-bootstrap/token/api.

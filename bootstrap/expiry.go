@@ -9,9 +9,9 @@ import (
 )
 
 // ExpiryOf returns the expiry in the data of the Secret of a bootstrap token,
-// zero for none. No other key must be well-formed, so a malformed token expires
-// too. An error means that the expiry cannot be parsed. Kubernetes treats such
-// a token as expired.
+// or zero without one. No other key has to be well-formed, so a malformed token
+// expires too. An error means that the expiry cannot be parsed. Kubernetes
+// treats such a token as expired.
 func ExpiryOf(data map[string][]byte) (time.Time, error) {
 	text := data[bootstrapapi.BootstrapTokenExpirationKey]
 	if len(text) == 0 {
@@ -22,7 +22,7 @@ func ExpiryOf(data map[string][]byte) (time.Time, error) {
 		return time.Time{}, errors.New("the expiration is not a time of RFC 3339")
 	}
 	if expires.IsZero() {
-		expires = expires.Add(time.Second) // equally past, and not the zero time, which means never
+		expires = expires.Add(time.Second) // past as well, but not the zero time, which means never
 	}
 	return expires, nil
 }

@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 )
 
-// readFile reads a regular file of bounded size whose owner and mode pass. It
-// checks the opened file, because the name may be replaced meanwhile. Opening
-// does not block, because a named pipe would wait for a writer.
+// readFile reads a regular file of bounded size, if pass accepts its owner and
+// mode. It checks the opened file, because another file may replace the name
+// meanwhile. Opening does not block, because a named pipe would wait for a
+// writer.
 func readFile(path string, pass func(fs.FileInfo) error) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0) //nolint:gosec // the file that the user names
+	file, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, withoutPath(err)
 	}
@@ -32,7 +33,7 @@ func readFile(path string, pass func(fs.FileInfo) error) ([]byte, error) {
 
 func anyOwner(fs.FileInfo) error { return nil }
 
-// ownOnly passes files that only the process's user and the superuser can
+// ownOnly accepts files that only the process's user and the superuser can
 // write.
 func ownOnly(stat fs.FileInfo) error {
 	if stat.Mode().Perm()&0o022 != 0 || !ownedByUs(stat) {
@@ -41,7 +42,7 @@ func ownOnly(stat fs.FileInfo) error {
 	return nil
 }
 
-// writeAtomically replaces a file by one with mode 0600, or leaves it
+// writeAtomically replaces a file with a file of mode 0600, or leaves it
 // unchanged.
 func writeAtomically(path string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
@@ -61,8 +62,8 @@ func writeAtomically(path string, content []byte) error {
 	return withoutPath(err)
 }
 
-// withoutPath drops the path from an error. The caller's error names it, or it
-// is a temporary file.
+// withoutPath drops the path from an error. The caller's error names the path,
+// or the path is a temporary file.
 func withoutPath(err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {

@@ -6,6 +6,6 @@ import "io/fs"
 
 const nonBlocking = 0
 
-// ownedByUs cannot check the owner here. The access list of the directory
-// decides.
+// ownedByUs cannot check the owner on this system. The access list of the
+// directory decides.
 func ownedByUs(fs.FileInfo) bool { return true }

@@ -17,9 +17,9 @@ import (
 
 // Load reads a [ClusterInfo] from a regular file, an https URL, or stdin for
 // "-". It refuses what [ParseClusterInfo] refuses, and URLs with a user name or
-// a password. A URL is verified with the system's CAs, its redirects stay on
-// https, and it takes at most 10 seconds. Errors name a URL without its query,
-// which may be a secret.
+// a password. It verifies a URL with the system's CAs, follows redirects to
+// https only, and takes at most 10 seconds. Errors name a URL without its
+// query, which may be a secret.
 //
 // Load returns when the context expires. A pending Read of stdin cannot be
 // interrupted and continues until stdin is closed.
@@ -79,8 +79,8 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	return body, err
 }
 
-// readStream returns when the context expires. A pending Read cannot be
-// interrupted and is left alone.
+// readStream returns when the context expires. It abandons a pending Read,
+// which cannot be interrupted.
 func readStream(ctx context.Context, r io.Reader) ([]byte, error) {
 	type result struct {
 		content []byte

@@ -33,8 +33,8 @@ func parsePin(s string) (Pin, error) {
 	return p, nil
 }
 
-// shownPin keeps a token out of the message that was given instead of a pin,
-// even a malformed one.
+// shownPin keeps a token out of an error message, even a malformed token that
+// was given instead of a pin.
 func shownPin(s string) string {
 	if strings.Contains(s, ".") {
 		return "what has a dot, as a token has"

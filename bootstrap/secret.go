@@ -121,8 +121,8 @@ func (c *TokenConfig) setGroups(data map[string][]byte) error {
 }
 
 // ParseSecret reads the Secret of a token. Like Kubernetes' authenticator, it
-// refuses another type or name and a malformed token. Kubernetes' signer also
-// signs for a malformed secret half, which no machine can join with. A
+// refuses another type or name, and a malformed token. Kubernetes' signer also
+// signs for a malformed secret half, with which no machine can join. A
 // malformed expiry counts as past. Check MalformedGroups before you
 // authenticate a token. Errors name the Secret and never hold its data.
 func ParseSecret(s *corev1.Secret) (*TokenConfig, error) {

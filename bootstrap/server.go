@@ -12,14 +12,14 @@ import (
 	"github.com/workloadid/workloadid/internal/address"
 )
 
-// serverURL accepts https URLs of API servers. Host and port are strict,
-// because commands that people paste contain them, and because an early error
+// serverURL accepts https URLs of API servers. It checks host and port
+// strictly, because people paste them into commands, and because an early error
 // is better than a timeout.
 func serverURL(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	isHTTPS := strings.HasPrefix(server, "https://")
 	switch {
-	case strings.Contains(server, "@") && (err != nil || u.User != nil): // a password must not be repeated
+	case strings.Contains(server, "@") && (err != nil || u.User != nil): // an error must not repeat a password
 		return nil, errors.New("the server has to be https://<host>[:<port>], without a user name or a password")
 	case isHTTPS && address.LacksBrackets(server):
 		return nil,
@@ -39,18 +39,18 @@ func errHost(server string) error {
 		"and a port of 1 to 65535, not %.200q", server)
 }
 
-// maxName is the length of a DNS name, in bytes.
+// maxName is the largest length of a DNS name, in bytes.
 const maxName = 253
 
-// dnsName also accepts underscores, which some local names have. A last label
-// of digits alone is a mistyped IP address.
+// dnsName also accepts underscores, which some local names have. If the last
+// label has only digits, the name is a mistyped IP address.
 var (
 	dnsName = regexp.MustCompile(
 		`\A[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\z`)
 	allDigits = regexp.MustCompile(`(?:\A|\.)[0-9]+\.?\z`)
 )
 
-// validHost accepts no IPv6 zones, which are local to one machine.
+// validHost refuses IPv6 zones, because they are local to one machine.
 func validHost(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.Zone() == ""

@@ -48,10 +48,10 @@ func headerOf(t Token) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"`+t.id+`"}`)) + "."
 }
 
-// mac hashes header and content in base64url without building them as a whole.
+// mac hashes header and content in base64url without building the whole text.
 func mac(header string, content []byte, t Token) []byte {
 	mac := hmac.New(sha256.New, []byte(t.secret.Reveal()))
-	_, _ = io.WriteString(mac, header) // a hash takes all writes
+	_, _ = io.WriteString(mac, header) // a hash accepts all writes
 	encoder := base64.NewEncoder(base64.RawURLEncoding, mac)
 	_, _ = encoder.Write(content)
 	_ = encoder.Close()

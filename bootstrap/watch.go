@@ -14,7 +14,7 @@ import (
 )
 
 // Watch keeps a [ClusterInfo] current while servers and CAs come and go. Only
-// Info is required. A Watch is good for one call of Run, which calls Changed
+// Info is required. A Watch serves one call of Run, which calls Changed
 // and Failed on its own goroutine.
 //
 // Watch uses neither pins nor signatures. It trusts what a verified server
@@ -26,21 +26,21 @@ type Watch struct {
 	// Addresses are further https URLs of the cluster. They are verified with
 	// the CAs of the current ClusterInfo.
 	Addresses []string
-	// File is a local copy. It is replaced atomically, with mode 0600, and a
-	// failed write is repeated in the next interval. A copy that exists at the
+	// File is a local copy. Watch replaces it atomically, with mode 0600, and
+	// repeats a failed write in the next interval. A copy that exists at the
 	// start only supplies a further address, whose certificate must have a CA
-	// of Info. Every node has such a certificate for its own address. The copy
-	// must therefore be a regular file that only the process's user or the
-	// superuser can write. Only Unix has an owner to check. Empty: no copy.
+	// of Info. Every node has such a certificate for its own address. So the
+	// copy must be a regular file that only the process's user or the superuser
+	// can write. Watch can check the owner only on Unix. Empty: no copy.
 	File string
 	// Interval is the time between two reads, with a tenth of jitter. 0: five
 	// minutes.
 	Interval time.Duration
 	// Changed receives each new ClusterInfo and must not modify it.
 	Changed func(*ClusterInfo)
-	// Failed receives an error if no address answers, which keeps the current
-	// ClusterInfo, or if the local copy cannot be written. Nil: errors are
-	// dropped.
+	// Failed receives an error if no address answers, or if the local copy
+	// cannot be written. Without an answer, Watch keeps the current
+	// ClusterInfo. Nil drops the errors.
 	Failed func(error)
 }
 
@@ -69,7 +69,7 @@ func (w *Watch) Run(ctx context.Context) error {
 // watching is the state between two reads.
 type watching struct {
 	current *ClusterInfo
-	unsaved bool // current is not in the local copy
+	unsaved bool // current is missing in the local copy
 }
 
 func (w *Watch) step(ctx context.Context, s *watching, saved *ClusterInfo) {
@@ -132,7 +132,7 @@ func (i *ClusterInfo) equal(other *ClusterInfo) bool {
 	return i.Server == other.Server && i.TLSServerName == other.TLSServerName && bytes.Equal(i.CAData, other.CAData)
 }
 
-// saved reads the local copy. Nil: it does not exist.
+// saved reads the local copy. It returns nil if there is none.
 func (w *Watch) saved() (*ClusterInfo, error) {
 	if w.File == "" {
 		return nil, nil
@@ -151,7 +151,7 @@ func (w *Watch) saved() (*ClusterInfo, error) {
 	return info, nil
 }
 
-// spread adds or takes up to a tenth.
+// spread adds or subtracts up to a tenth.
 func spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (1 + 0.2*(rand.Float64()-0.5))) //nolint:gosec // spreads load, keeps no secret
 }

@@ -25,7 +25,7 @@ type Authenticator struct {
 	reader client.Reader
 	// Failed receives the reason of a failed lookup in Handler, never the
 	// token. It may run on several goroutines at once. The client only learns
-	// that the lookup failed. Nil: the reason is dropped.
+	// that the lookup failed. Nil drops the reason.
 	Failed func(error)
 }
 
@@ -59,7 +59,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context,
 	c, err := bootstrap.ParseSecret(&secret)
 	if err != nil || !c.Token.Equal(t) || c.MalformedGroups || c.Expired(time.Now()) ||
 		!c.Allows(bootstrap.UsageAuthentication) {
-		return nil, false, nil //nolint:nilerr // a Secret that Kubernetes ignores too
+		return nil, false, nil //nolint:nilerr // Kubernetes ignores such a Secret too
 	}
 	return &authn.Response{User: &user.DefaultInfo{Name: c.User(),
 		Groups: append([]string{bootstrapapi.BootstrapDefaultGroup}, c.Groups...)}}, true, nil

@@ -3,7 +3,7 @@
 // that answers TokenReviews ([Authenticator.Handler]). The example of the
 // package authenticates a joining machine.
 //
-// An [Authenticator] implements authenticator.Token of k8s.io/apiserver and
+// An [Authenticator] implements authenticator.Token of k8s.io/apiserver. It
 // ignores audiences, because bootstrap tokens are meant for the API server. In
 // a server with audiences, wrap it with
 // authenticator.WrapAudienceAgnosticToken, as the API server does.

@@ -22,12 +22,12 @@ import (
 
 // Cleaner deletes a token in the second in which it expires. It deletes a
 // Secret only if type and name are a token's. Like Kubernetes, it deletes
-// malformed tokens when they expire, and reports them before. It reports a
+// malformed tokens when they expire. Until then it reports them. It reports a
 // malformed expiration and does not delete the token.
 type Cleaner struct {
 	// Client reads and deletes Secrets.
 	Client client.Client
-	// Events records faults for the operator. Nil: none are recorded.
+	// Events records faults for the operator. Nil records none.
 	Events events.EventRecorder
 }
 
@@ -64,7 +64,7 @@ func (c *Cleaner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if left := time.Until(expires); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	// A token that was extended or re-created since it was read survives.
+	// A token survives if it was extended or created again since the read.
 	err = c.Client.Delete(ctx, &secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion})
 	if apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil

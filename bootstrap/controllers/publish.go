@@ -20,7 +20,7 @@ import (
 
 const (
 	fieldOwner = "workloadid-publisher"
-	// roleName is kubeadm's, so that both set up the same.
+	// roleName is kubeadm's name, so that both create the same objects.
 	roleName     = "kubeadm:bootstrap-signer-clusterinfo"
 	anonymous    = "system:anonymous"
 	priorityName = "bootstrap-discovery"

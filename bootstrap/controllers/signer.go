@@ -32,7 +32,7 @@ import (
 type Signer struct {
 	// Client reads Secrets and ConfigMaps and updates cluster-info.
 	Client client.Client
-	// Events records faults for the operator. Nil: none are recorded.
+	// Events records faults for the operator. Nil records none.
 	Events events.EventRecorder
 }
 
@@ -85,8 +85,8 @@ func (s *Signer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 				"cluster-info is full: %d of %d tokens are not signed; delete tokens, or other data of the ConfigMap, that are not needed", signed.dropped, len(tokens)))
 	}
 	configMap.Data = signed.data
-	// A concurrent change fails the update by its resource version. The retry
-	// reads the change.
+	// The resource version makes the update fail after a concurrent change. The
+	// retry reads the change.
 	if err := s.Client.Update(ctx, &configMap); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -136,8 +136,8 @@ type signatures struct {
 	dropped int // tokens whose signature does not fit
 }
 
-// withSignatures returns the data with exactly the required signatures, as many
-// as fit beside the rest.
+// withSignatures returns the data with exactly the required signatures, limited
+// to those that fit beside the rest.
 func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig) signatures {
 	data := configMap.Data
 	result := signatures{data: make(map[string]string, len(data)+len(tokens))}

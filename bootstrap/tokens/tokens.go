@@ -25,9 +25,9 @@ type Manager struct {
 }
 
 // Create stores a token and returns the stored configuration. Without a Token
-// it generates one. It never overwrites a token of the same ID. It refuses a
+// it generates one. It never overwrites a token with the same ID. It refuses a
 // token without usages, and an expiry that is past after rounding down to a
-// second. If the expiry is past by the cluster's clock only, Create deletes the
+// second. If the expiry is past only by the cluster's clock, Create deletes the
 // token again and returns an error with both times.
 func (m Manager) Create(ctx context.Context, config bootstrap.TokenConfig) (*bootstrap.TokenConfig, error) {
 	if config.Token.IsZero() {
@@ -80,8 +80,8 @@ type Listed struct {
 	Err error
 }
 
-// List returns all Secrets of the tokens' type, sorted by name. Malformed ones
-// carry their error.
+// List returns all Secrets of the tokens' type, sorted by name. A malformed one
+// carries its error.
 func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	var secrets corev1.SecretList
 	if err := m.Client.List(ctx, &secrets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
@@ -102,8 +102,8 @@ func (m Manager) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// Delete deletes a token, given by its ID or as a whole. A whole token must
-// have the right secret.
+// Delete deletes a token, given by its ID or as a whole. The secret of a whole
+// token must be right.
 func (m Manager) Delete(ctx context.Context, idOrToken string) error {
 	secret, err := m.find(ctx, idOrToken)
 	if err != nil {
@@ -138,7 +138,7 @@ func (m Manager) find(ctx context.Context, idOrToken string) (*corev1.Secret, er
 		return nil, fmt.Errorf("secret %q is not that of a token", secret.Name)
 	}
 	if given.IsZero() {
-		return &secret, nil // a malformed Secret can be named by its ID, to delete it
+		return &secret, nil // the ID suffices to delete a malformed Secret
 	}
 	config, err := bootstrap.ParseSecret(&secret)
 	if err == nil && !config.Token.Equal(given) {
