@@ -89,12 +89,12 @@ type AddOns struct {
 	follow     func(namespace string)     // watches another namespace; nil while nothing is watched
 }
 
-// addOnHub is a client of the hub with the cluster's credential.
+// addOnHub is a client of the hub that uses the cluster's credential.
 type addOnHub struct {
 	client.Client
 	api     addon.API
 	session *hubSession
-	look    time.Time // when to look for the API again, if the hub serves none
+	look    time.Time // when to look for the API again, if the hub does not serve it
 }
 
 // NewAddOns checks the options. It makes no request.
@@ -127,8 +127,8 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 		used: map[string]bool{opts.Namespace: true}}, nil
 }
 
-// watchingHTTPClient bounds neither time nor size, because a watch lasts and
-// begins with all objects.
+// watchingHTTPClient bounds neither time nor size, because a watch stays open
+// and begins with all objects.
 func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0
@@ -139,9 +139,9 @@ func watchingHTTPClient(config *rest.Config) (*http.Client, error) {
 	return c, err
 }
 
-// Reconcile registers the add-on that the request names. It comes back exactly
-// when a driver is due. While the cluster has no access to the hub, or the hub
-// serves no add-ons, it waits.
+// Reconcile registers the add-on that the request names. It runs again exactly
+// when a driver is due. It waits while the cluster has no access to the hub, or
+// the hub does not serve add-ons.
 func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	due, err := a.reconcile(ctx, req.Name)
 	now := a.agent.opts.Now()
@@ -158,7 +158,7 @@ func (a *AddOns) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: max(due.Sub(now), minWait)}, nil
 }
 
-// allAddOns stands for all of them in Events.
+// allAddOns represents all add-ons in Events.
 const allAddOns = "*"
 
 // event records a warning of an add-on.
@@ -166,7 +166,8 @@ func (a *AddOns) event(addOn, reason string, err error) {
 	a.agent.events.add(eventKey{addOn, reason}, corev1.EventTypeWarning, err.Error())
 }
 
-// reconcile reconciles one add-on, and returns when it is due again.
+// reconcile reconciles one add-on, and returns the time at which it is due
+// again.
 func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) {
 	a.remember(name)
 	later := a.agent.opts.Now().Add(maxWait)
@@ -198,12 +199,13 @@ func (a *AddOns) reconcile(ctx context.Context, name string) (time.Time, error) 
 	return due, err
 }
 
-// noAPIWait is how often a hub without add-ons is asked for them.
+// noAPIWait is the interval at which the agent asks a hub without add-ons
+// again.
 const noAPIWait = time.Minute
 
-// connect returns a client of the hub, or nil if there is nothing to do there
-// yet. It makes a new one when the cluster's credential is renewed, and when
-// the hub's address or CA changes.
+// connect returns a client of the hub, or nil if there is nothing to do on the
+// hub yet. It makes a new client when the cluster's credential is renewed, and
+// when the hub's address or CA changes.
 func (a *AddOns) connect() (*addOnHub, error) {
 	session, _ := a.agent.sessions.get()
 	if session == nil {
@@ -241,8 +243,8 @@ func (a *AddOns) connect() (*addOnHub, error) {
 	return hub, nil
 }
 
-// hasVanished reports whether the hub does not serve the API of add-ons any
-// more. That is not the absence of an add-on: no Secret is removed.
+// hasVanished reports whether the hub has stopped serving the API of add-ons.
+// Their absence is then unproven, so no Secret is removed.
 func (a *AddOns) hasVanished(hub *addOnHub, err error) bool {
 	vanished := meta.IsNoMatchError(err) ||
 		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)

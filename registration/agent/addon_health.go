@@ -21,7 +21,7 @@ const (
 	reasonLeaseStopped      = "ManagedClusterAddOnLeaseUpdateStopped"
 	reasonLeaseNotFound     = "ManagedClusterAddOnLeaseNotFound"
 	// reasonLeaseForbidden reports a namespace in which the agent may not read
-	// Leases. Open Cluster Management's agent reads all.
+	// Leases. Open Cluster Management's agent may read all Leases.
 	reasonLeaseForbidden = "ManagedClusterAddOnLeaseForbidden"
 )
 
@@ -31,7 +31,7 @@ const (
 	leaseGrace       = 5 * time.Minute // after the last renewal of a Lease
 )
 
-// addOnHealth is the last verdict on an add-on, and the namespace of its Lease.
+// addOnHealth is the last health of an add-on, and the namespace of its Lease.
 type addOnHealth struct{ namespace, reason string }
 
 // checkHealth adds the condition Available, unless another program reports it.
@@ -58,8 +58,8 @@ func (a *AddOns) forgetHealth(addOn string) {
 	delete(a.health, addOn)
 }
 
-// readHealth judges an add-on by its Lease on the managed cluster, which has
-// the add-on's name.
+// readHealth reads the health of an add-on from its Lease on the managed
+// cluster, which has the add-on's name.
 func (a *AddOns) readHealth(ctx context.Context, namespace, addOn string) (metav1.Condition, error) {
 	c := metav1.Condition{Type: conditionAddOnAvailable, Status: metav1.ConditionUnknown}
 	if err := a.agent.checkAddOnNamespace(namespace); err != nil {
@@ -93,7 +93,7 @@ func (a *AddOns) readHealth(ctx context.Context, namespace, addOn string) (metav
 }
 
 // watchHealth requests add-ons whose health has changed. It reads Leases on the
-// managed cluster and nothing on the hub.
+// managed cluster, and nothing on the hub.
 func (a *AddOns) watchHealth(ctx context.Context, request func(addOn string)) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()

@@ -27,8 +27,8 @@ import (
 )
 
 // Reasons of ocm.ConditionRegistrationAccepted. An add-on without refusals does
-// not have that condition, whose name differs from the RegistrationApplied of
-// Open Cluster Management.
+// not have this condition. Its name differs from RegistrationApplied of Open
+// Cluster Management.
 const (
 	reasonInvalidName          = "InvalidName"
 	reasonUnknownDriver        = "UnknownDriver"
@@ -36,22 +36,22 @@ const (
 	reasonDuplicateItem        = "DuplicateItem"
 	reasonUnknownType          = "UnknownType"
 	reasonNoSigner             = "NoSigner"
-	// reasonNamespaceRefused refuses a namespace that no add-on may use for its
-	// Secrets.
+	// reasonNamespaceRefused refuses a namespace in which no add-on may keep
+	// its Secrets.
 	reasonNamespaceRefused = "NamespaceRefused"
 	// reasonNamespaceUnusable reports a namespace that does not exist on the
-	// managed cluster, or where the agent has no rights.
+	// managed cluster, or in which the agent has no rights.
 	reasonNamespaceUnusable = "NamespaceUnusable"
 	reasonSecretTaken       = "SecretTaken"
 	reasonTooManyItems      = "TooManyItems"
 )
 
-// maxItems is how many items of one add-on the agent registers. Each costs a
-// worker several requests, and all other add-ons wait for it.
+// maxItems bounds the items of one add-on that the agent registers. Each item
+// costs a worker several requests, and all other add-ons wait for the worker.
 const maxItems = 32
 
-// hostingClusterAnnotation names the cluster where the agent of the add-on runs
-// in hosted mode.
+// hostingClusterAnnotation names the cluster in which the agent of the add-on
+// runs in hosted mode.
 const hostingClusterAnnotation = "addon.open-cluster-management.io/hosting-cluster-name"
 
 // addOnReconcile is one reconciliation of one add-on.
@@ -61,20 +61,20 @@ type addOnReconcile struct {
 	addOn  client.Object
 	status addon.Status
 
-	secrets    map[string]*addOnSecret // by name; refused items have theirs too
+	secrets    map[string]*addOnSecret // by name, also of refused items
 	declared   []ocm.Registration
 	conditions []metav1.Condition
 	refusals   []*refusal.Error
 	tokenKept  bool // a token may be in use
 }
 
-// addOnSecret is a Secret that an item has, or will have.
+// addOnSecret is the Secret of an item, which may not exist yet.
 type addOnSecret struct {
 	namespace string
 	usable    bool // holds a credential
 }
 
-// run registers each item. One that fails delays no other.
+// run registers each item. A failing item does not delay the others.
 func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	items := p.status.Items
 	if len(items) > maxItems {
@@ -96,7 +96,7 @@ func (p *addOnReconcile) run(ctx context.Context) (due time.Time, err error) {
 	return due, errors.Join(err, p.checkHealth(ctx), p.report(ctx), p.removeUnused(ctx, p.addOn.GetName(), p.secrets))
 }
 
-// earliest returns the earlier time. The zero time is none.
+// earliest returns the earlier time. The zero time means none.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -104,10 +104,11 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// register calls the driver of an item until its Secret does not change any
-// more, or until the driver declares something new: it is called again when the
-// hub has the declaration, by the watch. A hub that drops it is not told again
-// at once. Only the last Step's declaration and condition count.
+// register calls the driver of an item until its Secret stops changing, or
+// until the driver declares something new. In the second case, the watch calls
+// the driver again once the hub has the declaration. The agent does not repeat
+// a declaration at once if the hub drops it. Only the last Step's declaration
+// and condition count.
 func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (time.Time, error) {
 	secret, err := p.secretOf(item)
 	if err != nil {
@@ -130,7 +131,7 @@ func (p *addOnReconcile) register(ctx context.Context, item ocm.Registration) (t
 		secret.driver.Name(), maxSteps)
 }
 
-// declaredItem returns an item as the hub shall show it.
+// declaredItem returns an item as the hub should show it.
 func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 	if d != nil {
 		item.Subject = d.Subject
@@ -141,7 +142,7 @@ func declaredItem(item ocm.Registration, d *ocm.Registration) ocm.Registration {
 	return item
 }
 
-// note keeps what a settled step says.
+// note keeps the result of a settled step.
 func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, step registration.Step) {
 	_, usable := secret.Data[ocm.SecretKeyAuthType]
 	p.secrets[secret.Name].usable = usable
@@ -157,7 +158,7 @@ func (p *addOnReconcile) note(item ocm.Registration, secret *credentialSecret, s
 	}
 }
 
-// secretOf returns the Secret of an item, which it does not read, or a refusal.
+// secretOf returns the Secret of an item without reading it, or a refusal.
 func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, error) {
 	name, driver := p.addOn.GetName()+"-hub-kubeconfig", p.opts.KubeClient
 	switch item.Type {
@@ -179,7 +180,7 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 	}
 	namespace := cmp.Or(p.status.Namespace, p.opts.Namespace)
 	p.secrets[name] = &addOnSecret{namespace: namespace}
-	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until its driver has settled
+	p.tokenKept = p.tokenKept || item.Type == ocm.KubeClient // until the item's driver has settled
 	if driver == nil {
 		return nil, refusal.New(reasonUnknownDriver,
 			"the agent does not register customSigner items, such as that of signer %.100q: run it with a driver for them",
@@ -198,8 +199,8 @@ func (p *addOnReconcile) secretOf(item ocm.Registration) (*credentialSecret, err
 		driver: driver, cluster: p.agent.opts.Cluster, agent: p.hub.session.agent, bare: item.Type == ocm.CustomSigner}, nil
 }
 
-// checkAddOnNamespace refuses namespaces that hold other credentials. All
-// others are up to RBAC.
+// checkAddOnNamespace refuses namespaces that hold other credentials. RBAC
+// decides about all others.
 func (a *Agent) checkAddOnNamespace(namespace string) error {
 	switch {
 	case len(validation.IsDNS1123Label(namespace)) > 0:
@@ -212,7 +213,8 @@ func (a *Agent) checkAddOnNamespace(namespace string) error {
 	return nil
 }
 
-// labels of the Secrets of an add-on. The agent changes and deletes no others.
+// labels returns the labels of an add-on's Secrets. The agent changes and
+// deletes no others.
 func (a *AddOns) labels(addOn string) map[string]string {
 	return map[string]string{addon.NameLabel: addOn, ocm.AddOnClusterLabel: a.agent.opts.Cluster}
 }
@@ -243,8 +245,8 @@ func (p *addOnReconcile) readSecret(ctx context.Context, secret *credentialSecre
 	return nil
 }
 
-// isOCMs reports whether the agent of Open Cluster Management wrote a Secret
-// for this cluster and this hub. It sets no labels.
+// isOCMs reports whether Open Cluster Management's agent, which sets no labels,
+// wrote a Secret for this cluster and this hub.
 func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil || len(secret.Labels) > 0 || string(secret.Data[ocm.SecretKeyClusterName]) != p.agent.opts.Cluster {
@@ -255,8 +257,8 @@ func (p *addOnReconcile) isOCMs(secret *credentialSecret) bool {
 		len(hub.CertificateAuthorityData) > 0 && bytes.Equal(said.CertificateAuthorityData, hub.CertificateAuthorityData)
 }
 
-// asUnusable refuses a namespace that is absent, or to which the agent has no
-// right.
+// asUnusable refuses a namespace that does not exist, or in which the agent has
+// no rights.
 func asUnusable(namespace string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return refusal.New(reasonNamespaceUnusable,
@@ -266,13 +268,13 @@ func asUnusable(namespace string, err error) error {
 	return err
 }
 
-// step calls the driver and stores its Step. A Secret is created once it has
-// something to hold.
+// step calls the driver and stores its Step. It creates the Secret once the
+// Secret has content.
 func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration,
 	secret *credentialSecret) (changed bool, step registration.Step, err error) {
 	next, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // what is stored tells the driver
+	_, stored, _ := secret.open(next, p.hub.session.hub) //nolint:errcheck // the stored data tells the driver
 	step, err = p.agent.next(next, secret.driver,
 		registration.Input{Now: p.agent.opts.Now(), Cluster: p.agent.opts.Cluster, Agent: p.hub.session.agent,
 			Addon: p.addOn.GetName(),
@@ -294,7 +296,7 @@ func (p *addOnReconcile) step(ctx context.Context, item ocm.Registration,
 	return true, step, nil
 }
 
-// count counts a credential that replaces another one, or none.
+// count counts a credential that replaces another one, or is the first.
 func (a *AddOns) count(driver registration.Driver, stored map[string][]byte, c *registration.Credential) {
 	if c == nil {
 		return
@@ -327,7 +329,7 @@ func (p *addOnReconcile) report(ctx context.Context) error {
 }
 
 // declare sets driver and subject of items. All kubeClient items get the same
-// driver: v1alpha1 has room for one.
+// driver, because v1alpha1 has only one field for it.
 func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 	for _, d := range p.declared {
 		first := slices.IndexFunc(s.Items, func(item ocm.Registration) bool {
@@ -350,7 +352,7 @@ func (p *addOnReconcile) declare(s *addon.Status) (changed bool) {
 }
 
 // setConditions sets the conditions. Items share one condition type: the first
-// that is False counts, else the first.
+// condition that is False counts, else the first one.
 func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 	var said []metav1.Condition
 	for _, c := range append(p.conditions, p.accepted(s)...) {
@@ -366,7 +368,7 @@ func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 		c.ObservedGeneration = p.addOn.GetGeneration()
 		changed = ocm.SetCondition(&s.Conditions, c) || changed
 	}
-	if !p.tokenKept { // then the hub removes the ServiceAccount
+	if !p.tokenKept { // without the conditions, the hub removes the ServiceAccount
 		for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {
 			changed = meta.RemoveStatusCondition(&s.Conditions, condition) || changed
 		}
@@ -374,7 +376,7 @@ func (p *addOnReconcile) setConditions(s *addon.Status) (changed bool) {
 	return changed
 }
 
-// accepted returns the agent's own condition, if there is one to set.
+// accepted returns the agent's own condition, or none.
 func (p *addOnReconcile) accepted(s *addon.Status) []metav1.Condition {
 	c := metav1.Condition{Type: ocm.ConditionRegistrationAccepted, Status: metav1.ConditionTrue,
 		Reason: reasonRegistrationAccepted, Message: "the agent registers all items"}

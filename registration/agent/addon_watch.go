@@ -33,7 +33,7 @@ import (
 )
 
 // SetupWithManager adds the add-ons to a manager of the managed cluster. The
-// workers bound how many add-ons are registered at a time, so a driver that
+// number of workers bounds the concurrent registrations, so a driver that
 // hangs for one add-on does not delay the others. It watches only metadata: of
 // the cluster's add-ons on the hub, and of their Secrets in each namespace that
 // they use.
@@ -70,7 +70,7 @@ func (a *AddOns) SetupWithManager(mgr ctrl.Manager, workers int) error {
 }
 
 // watch requests add-ons that change, on the hub or by their Secrets. It
-// returns when ctx ends and all its watches have.
+// returns when ctx ends, after all its watches.
 func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(addOn string)) {
 	var group sync.WaitGroup
 	follow := func(namespace string) { group.Go(func() { a.watchSecrets(ctx, local, namespace, request) }) }
@@ -88,8 +88,8 @@ func (a *AddOns) watch(ctx context.Context, local manager.Manager, request func(
 	group.Wait()
 }
 
-// remember records a requested add-on, and namespaces where it may have Secrets
-// and the agent has the rights.
+// remember records a requested add-on. It also records the namespaces in which
+// the add-on may have Secrets and the agent has the rights.
 func (a *AddOns) remember(addOn string, namespaces ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (a *AddOns) remember(addOn string, namespaces ...string) {
 	}
 }
 
-// forget removes all Secrets of an add-on that is gone.
+// forget removes all Secrets of a deleted add-on.
 func (a *AddOns) forget(ctx context.Context, addOn string) error {
 	if err := a.removeUnused(ctx, addOn, nil); err != nil {
 		return err
@@ -123,8 +123,8 @@ func (a *AddOns) forget(ctx context.Context, addOn string) error {
 	return nil
 }
 
-// removeUnused deletes the Secrets of an add-on that no item has. Where the
-// namespace has changed, the old Secret stays until the new one holds a
+// removeUnused deletes the Secrets of an add-on that no item uses. After a
+// change of namespace, the old Secret stays until the new one holds a
 // credential.
 func (a *AddOns) removeUnused(ctx context.Context, addOn string, used map[string]*addOnSecret) error {
 	var errs []error
@@ -181,9 +181,9 @@ func (a *AddOns) watchSecrets(ctx context.Context, mgr manager.Manager, namespac
 	}, maxWait)
 }
 
-// watchHub watches with the credential of the cluster, and starts anew when
-// that changes. It then requests all add-ons, because their kubeconfigs may
-// have to change too.
+// watchHub watches with the credential of the cluster, and restarts when it
+// changes. It then requests all add-ons, because their kubeconfigs may have to
+// change too.
 func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		_, replaced := a.agent.sessions.get()
@@ -200,11 +200,11 @@ func (a *AddOns) watchHub(ctx context.Context, request func(addOn string)) {
 	}, minWait)
 }
 
-// errNoHub says that there is nothing to watch yet.
+// errNoHub means that the agent cannot watch anything yet.
 var errNoHub = errors.New("the cluster has no access to add-ons on the hub")
 
-// followHub watches the add-ons on the hub until the credential is replaced or
-// the hub does not serve them any more.
+// followHub watches the add-ons on the hub until the credential is replaced, or
+// the hub stops serving them.
 func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn string)) error {
 	hub, err := a.connect()
 	if hub == nil {
@@ -230,8 +230,8 @@ func (a *AddOns) followHub(ctx, replaced context.Context, request func(addOn str
 }
 
 // watchCluster requests a reconcile when the spec of the ManagedCluster
-// changes: the agent's own changes of the status are none. A hub that forbids
-// the watch is asked again with the next credential.
+// changes. The agent itself changes only the status. The agent retries a
+// forbidden watch with the next credential.
 func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		session, replaced := a.sessions.get()
@@ -253,8 +253,8 @@ func (a *Agent) watchCluster(ctx context.Context, request func()) {
 	}, minWait)
 }
 
-// follow watches objects on the hub until the access is replaced or isFinal
-// holds for an error.
+// follow watches objects on the hub until the access is replaced, or until
+// isFinal is true for an error.
 func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options, kind schema.GroupVersionKind,
 	isFinal func(error) bool, changed func(*metav1.PartialObjectMetadata)) (err error) {
 	if options.HTTPClient, err = watchingHTTPClient(s.config); err != nil {
@@ -271,8 +271,8 @@ func (s *hubSession) follow(ctx, replaced context.Context, options cache.Options
 	return follow(ctx, s.config, options, kind, changed)
 }
 
-// stripMetadata keeps what the agent reads of objects that others write: names,
-// the generation and the label of an add-on.
+// stripMetadata keeps only the fields that the agent reads of objects that
+// others write: names, the generation and the label of an add-on.
 func stripMetadata(o any) (any, error) {
 	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
@@ -283,7 +283,7 @@ func stripMetadata(o any) (any, error) {
 }
 
 // follow calls changed with each object of a kind that appears, changes or
-// goes, until ctx ends.
+// disappears, until ctx ends.
 func follow(ctx context.Context, config *rest.Config, options cache.Options, kind schema.GroupVersionKind,
 	changed func(*metav1.PartialObjectMetadata)) error {
 	options.DefaultTransform = stripMetadata

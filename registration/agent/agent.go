@@ -38,17 +38,18 @@ const (
 
 // Reasons of the Warning Events about a hub that the agent cannot use.
 const (
-	// ReasonHubUnreachable means that the hub does not answer, or does not
-	// prove to be the hub, at the address in the bootstrap Secret.
+	// ReasonHubUnreachable means that the hub does not answer at the address in
+	// the bootstrap Secret, or that the server there cannot prove to be the
+	// hub.
 	ReasonHubUnreachable = "HubUnreachable"
 	// ReasonCredentialRefused means that the hub refuses the bootstrap
-	// credential, or that there is none.
+	// credential, or that no bootstrap credential exists.
 	ReasonCredentialRefused = "BootstrapCredentialRefused"
 	// ReasonOwnCredentialRefused means that the hub refuses the agent's own
 	// credential, such as a certificate that is not valid at the hub's time.
-	// The agent asks for another one.
+	// The agent requests a new one.
 	ReasonOwnCredentialRefused = "CredentialRefused"
-	// ReasonFailed means anything else, such as a webhook of the hub that
+	// ReasonFailed means any other failure, such as a webhook of the hub that
 	// refuses the ManagedCluster.
 	ReasonFailed = "RegistrationFailed"
 )
@@ -99,9 +100,9 @@ type Agent struct {
 	// The state of Reconcile. Losing it in a restart costs a client and an
 	// Event.
 	own, bootstrap agentClient
-	waited         int  // reconciles since the agent waits
+	waited         int  // reconciles since the agent began to wait
 	failed         bool // the last reconcile
-	overdue        bool // the Lease, since a reconcile has failed: its renewal says that the failure is over
+	overdue        bool // the Lease, since a reconcile has failed: its renewal ends the failure
 
 	events   *eventLog
 	sessions hubSessions // for the add-ons
@@ -146,8 +147,8 @@ func checkDriver(d registration.Driver) error {
 	return nil
 }
 
-// newHubClient returns a client that takes its credential nowhere but to the
-// hub, and reads bounded answers.
+// newHubClient returns a client that sends its credential to the hub only, and
+// reads bounded answers.
 func newHubClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), ocm.AddToScheme(scheme),
@@ -165,8 +166,8 @@ const (
 	// hubTimeout bounds each request to the hub, and each call of a driver.
 	hubTimeout       = kubeconfig.Timeout
 	minWait, maxWait = time.Second, 30 * time.Second
-	// maxSteps bounds the steps of one reconcile, for a driver that always
-	// stores something else.
+	// maxSteps bounds the steps of one reconcile, in case a driver stores new
+	// content each time.
 	maxSteps = 8
 )
 
@@ -183,7 +184,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		a.failed, a.overdue = true, true
 		a.event(corev1.EventTypeWarning, reasonOf(err), err.Error())
 		return reconcile.Result{}, err
-	case a.failed: // what the agent waits for now would look older than the failure
+	case a.failed: // otherwise the wait would look older than the failure
 		a.failed = false
 		a.events.forget("")
 	}
@@ -199,7 +200,7 @@ func (a *Agent) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	return reconcile.Result{RequeueAfter: max(due.Sub(now), minWait)}, nil
 }
 
-// reconcile takes steps until the Secret does not change any more.
+// reconcile takes steps until the Secret stops changing.
 func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err error) {
 	hub, err := a.readBootstrap(ctx)
 	if err != nil {
@@ -228,7 +229,7 @@ func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err 
 		if !conn.own {
 			return at, false, stepErr
 		}
-		// The heartbeat goes on if the driver fails.
+		// The heartbeat continues even if the driver fails.
 		due, joined, err = a.heartbeat(ctx, conn)
 		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
 			due = at
@@ -242,7 +243,7 @@ func (a *Agent) reconcile(ctx context.Context) (due time.Time, joined bool, err 
 // step calls the driver, stores its Step, and only then reports its condition.
 func (a *Agent) step(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret,
 	conn *agentConn) (changed bool, at time.Time, err error) {
-	next, cancel := context.WithTimeout(ctx, hubTimeout) // the Lease must not wait for a driver that hangs
+	next, cancel := context.WithTimeout(ctx, hubTimeout) // a driver that hangs must not delay the Lease
 	defer cancel()
 	step, err := a.next(next, a.opts.Driver,
 		registration.Input{Now: a.opts.Now(), Cluster: a.opts.Cluster, Agent: secret.agent,
@@ -273,8 +274,8 @@ func (a *Agent) next(ctx context.Context, driver registration.Driver,
 	return driver.Next(ctx, in)
 }
 
-// reportCondition sets the driver's condition, or makes it an Event while the
-// cluster cannot write its status.
+// reportCondition sets the driver's condition. While the cluster cannot write
+// its status, it records an Event instead.
 func (a *Agent) reportCondition(ctx context.Context, conn *agentConn, condition *metav1.Condition) error {
 	switch {
 	case condition == nil:
@@ -342,8 +343,8 @@ func (a *Agent) Unjoin(ctx context.Context) error {
 }
 
 // withdraw sets hubAcceptsClient to false. Hubs of Open Cluster Management let
-// agents update their ManagedCluster, not patch it: then it updates all that it
-// has read, so that fields of newer versions survive.
+// agents update their ManagedCluster, but not patch it. There it updates the
+// whole object, so fields of newer versions survive.
 func withdraw(ctx context.Context, hub client.Client, name string) error {
 	cluster := &unstructured.Unstructured{}
 	cluster.SetGroupVersionKind(ocm.GroupVersion.WithKind("ManagedCluster"))

@@ -26,12 +26,12 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// agentConn is a client of the hub that works.
+// agentConn is a usable client of the hub.
 type agentConn struct {
 	client.Client
 	own     bool // with the stored credential
 	cluster *ocm.ManagedCluster
-	stored  map[string][]byte // what the driver sees of the Secret
+	stored  map[string][]byte // the part of the Secret that the driver sees
 }
 
 // agentClient caches a client and the data it was built from.
@@ -41,15 +41,16 @@ type agentClient struct {
 }
 
 // hubSession is the agent's access to the hub with its own credential, which
-// the hub has taken.
+// the hub has accepted.
 type hubSession struct {
 	config *rest.Config
 	hub    *kubeconfig.Hub
 	agent  string            // the agent's name
-	made   map[string][]byte // what the configuration is made of
+	made   map[string][]byte // the data that the configuration is built from
 }
 
-// hubSessions hands the agent's access to the add-ons. The zero value has none.
+// hubSessions passes the agent's access to the add-ons. The zero value has
+// none.
 type hubSessions struct {
 	mu       sync.Mutex
 	current  *hubSession
@@ -57,8 +58,8 @@ type hubSessions struct {
 	replace  context.CancelFunc
 }
 
-// get returns the access, nil if there is none, and a context that ends when it
-// is replaced.
+// get returns the access, or nil if there is none, and a context that ends when
+// the access is replaced.
 func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,7 @@ func (s *hubSessions) get() (current *hubSession, replaced context.Context) {
 	return s.current, s.replaced
 }
 
-// set keeps an access that is made of the same.
+// set keeps the current access if next is built from the same data.
 func (s *hubSessions) set(next *hubSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *hubSessions) set(next *hubSession) {
 	}
 }
 
-// readBootstrap returns what the bootstrap Secret says.
+// readBootstrap returns the content of the bootstrap Secret.
 func (a *Agent) readBootstrap(ctx context.Context) (*kubeconfig.Hub, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	switch err := a.opts.Local.Get(ctx, key, secret); {
@@ -116,8 +117,9 @@ func (a *Agent) readSecret(ctx context.Context) (*credentialSecret, error) {
 	return secret, nil
 }
 
-// ensureNames adds the names to the Secret and reports whether it has changed.
-// The agent's name is drawn once: the hub compares renewals with it.
+// ensureNames adds the names to the Secret and reports whether the Secret has
+// changed. The agent's name is drawn once, because the hub compares renewals
+// with it.
 func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	data := maps.Clone(secret.Data)
 	if data == nil {
@@ -132,9 +134,9 @@ func (a *Agent) ensureNames(secret *credentialSecret) bool {
 	return secret.replaceData(data)
 }
 
-// connect picks the stored credential if the hub takes it, else the bootstrap
-// credential. It returns nil if the hub knows the credential but does not let
-// it in, as before acceptance and after denial: then it is kept.
+// connect picks the stored credential if the hub accepts it, else the bootstrap
+// credential. It returns nil if the hub knows the stored credential but denies
+// access, as before acceptance and after denial. The credential is then kept.
 func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *credentialSecret) (*agentConn, error) {
 	config, stored, err := secret.open(ctx, hub)
 	if err == nil {
@@ -160,7 +162,7 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 			a.event(corev1.EventTypeWarning, ReasonOwnCredentialRefused,
 				fmt.Sprintf("the hub at %q refuses the agent's own credential%s: the agent asks for "+
 					"another with its bootstrap credential", hub.Cluster.Server, validity(config.CertData)))
-			// The driver gets another one.
+			// The driver gets a new credential.
 			maps.DeleteFunc(stored, func(key string, _ []byte) bool {
 				return key != ocm.SecretKeyClusterName && key != ocm.SecretKeyAgentName
 			})
@@ -185,8 +187,8 @@ func (a *Agent) connect(ctx context.Context, hub *kubeconfig.Hub, secret *creden
 	return conn, a.introduce(ctx, hub, conn)
 }
 
-// open reads the ManagedCluster, and creates it if there is none. The client is
-// made anew only if what it is made of has changed.
+// open reads the ManagedCluster, and creates it if it does not exist. It makes
+// a new client only if the client's data has changed.
 func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config,
 	of map[string][]byte) (*agentConn, error) {
 	if c.Client == nil || !maps.EqualFunc(c.made, of, bytes.Equal) {
@@ -206,8 +208,8 @@ func (a *Agent) open(ctx context.Context, c *agentClient, config *rest.Config,
 	return &agentConn{Client: c.Client, cluster: cluster, stored: of}, err
 }
 
-// validity names the time of a certificate, because a clock that is wrong is
-// the usual cause of a refusal.
+// validity names the times of a certificate, because a wrong clock is the usual
+// cause of a refusal.
 func validity(certificate []byte) string {
 	block, _ := pem.Decode(certificate)
 	if block == nil {
@@ -228,8 +230,8 @@ func (a *Agent) annotations() map[string]string {
 	return nil
 }
 
-// introduce sets the driver's annotations on a ManagedCluster that was created
-// beforehand.
+// introduce sets the driver's annotations on a ManagedCluster that already
+// existed.
 func (a *Agent) introduce(ctx context.Context, hub *kubeconfig.Hub, conn *agentConn) error {
 	base, changed := conn.cluster.DeepCopy(), false
 	for key, value := range a.annotations() {
@@ -275,7 +277,7 @@ func isStatus(err error) bool {
 	return errors.As(err, &status)
 }
 
-// explain says what to do about an error of the hub, if there is one.
+// explain adds a remedy to an error of the hub, if it knows one.
 func (a *Agent) explain(hub *kubeconfig.Hub, err error) error {
 	secret := client.ObjectKey{Namespace: a.opts.Namespace, Name: a.opts.BootstrapSecret}
 	remedy, reason := "", ReasonFailed
@@ -290,7 +292,7 @@ func (a *Agent) explain(hub *kubeconfig.Hub, err error) error {
 	case apierrors.IsForbidden(err):
 		remedy = fmt.Sprintf("the bootstrap credential may not register cluster %q, bind its user to ClusterRole %q there",
 			a.opts.Cluster, ocm.BootstrapRole)
-	case !isStatus(err): // not the hub's answer
+	case !isStatus(err): // the hub did not answer
 		reason = ReasonHubUnreachable
 		remedy = fmt.Sprintf(
 			"check that the network lets the agent through, and server and certificate-authority-data in Secret %q", secret)

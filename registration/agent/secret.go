@@ -19,19 +19,19 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// credentialSecret is the Secret of one registration: what its driver got, and
-// the driver's state.
+// credentialSecret is the Secret of one registration: the driver's credential
+// and the driver's state.
 type credentialSecret struct {
 	*corev1.Secret
 	local   client.Client
 	driver  registration.Driver
 	cluster string
 	agent   string // its name
-	bare    bool   // holds the files of a credential that is not for the hub's API server, without kubeconfig
+	bare    bool   // holds files of a credential for another service than the hub's API server, without kubeconfig
 }
 
-// read replaces the Secret by the stored one. It has no resource version if
-// there is none.
+// read replaces the Secret with the stored one. A missing Secret has no
+// resource version.
 func (s *credentialSecret) read(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(s.Secret)
 	switch err := s.local.Get(ctx, key, s.Secret); {
@@ -43,11 +43,11 @@ func (s *credentialSecret) read(ctx context.Context) error {
 	return nil
 }
 
-// errSecretChanged says that the Secret has changed since it was read, or that
+// errSecretChanged means that the Secret has changed since it was read, or that
 // a cache lags behind.
 var errSecretChanged = errors.New("the Secret has changed")
 
-// write fails with errSecretChanged rather than overwrite a change.
+// write fails with errSecretChanged instead of overwriting a change.
 func (s *credentialSecret) write(ctx context.Context) error {
 	write := func() error { return s.local.Update(ctx, s.Secret) }
 	if s.ResourceVersion == "" {
@@ -63,7 +63,7 @@ func (s *credentialSecret) write(ctx context.Context) error {
 	return nil
 }
 
-// replaceData reports whether anything has changed.
+// replaceData reports whether it has changed anything.
 func (s *credentialSecret) replaceData(data map[string][]byte) bool {
 	if maps.EqualFunc(s.Data, data, bytes.Equal) {
 		return false
@@ -84,8 +84,7 @@ func (s *credentialSecret) state() map[string][]byte {
 	return state
 }
 
-// store changes the Secret to what the step says, and reports whether that
-// differs.
+// store updates the Secret from the step, and reports whether that changes it.
 func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (bool, error) {
 	data, err := registration.Pack(s.driver.Name(), s.Data, step)
 	if err != nil || s.bare {
@@ -97,7 +96,7 @@ func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (b
 			return false, fmt.Errorf("driver %q returns a credential that cannot be used: %w", s.driver.Name(), err)
 		}
 	}
-	if err == nil { // else there is none, or it was edited: the driver brings another one
+	if err == nil { // otherwise the driver brings a new one
 		data[ocm.SecretKeyClusterName], data[ocm.SecretKeyAgentName] = []byte(s.cluster), []byte(s.agent)
 		if data[registration.SecretKeyKubeconfig], err = hub.Compose(user); err != nil {
 			return false, err
@@ -106,8 +105,8 @@ func (s *credentialSecret) store(hub *kubeconfig.Hub, step registration.Step) (b
 	return s.replaceData(data), nil
 }
 
-// checkUser accepts what the agent itself can use after a restart, when only
-// the Secret is left.
+// checkUser accepts a user that the agent itself can use after a restart, given
+// only the Secret.
 func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.AuthInfo, error) {
 	if c.User == nil {
 		return clientcmdv1.AuthInfo{}, errors.New("it has no user")
@@ -123,9 +122,9 @@ func (s *credentialSecret) checkUser(c *registration.Credential) (clientcmdv1.Au
 	return user, err
 }
 
-// open returns the configuration of the stored credential, and what the driver
-// may see of the Secret. Another driver's credential stays in use until this
-// one brings its own.
+// open returns the configuration of the stored credential, and the part of the
+// Secret that the driver may see. Another driver's credential stays in use
+// until this driver brings its own.
 func (s *credentialSecret) open(ctx context.Context, hub *kubeconfig.Hub) (*rest.Config, map[string][]byte, error) {
 	full, _ := registration.Unpack(string(s.Data[ocm.SecretKeyAuthType]), s.Data)
 	stored, _ := registration.Unpack(s.driver.Name(), s.Data)
@@ -160,7 +159,7 @@ func (s *credentialSecret) config(ctx context.Context, hub *kubeconfig.Hub,
 		return nil, err
 	}
 	config := hub.Config(user)
-	_, err = rest.TLSConfigFor(config) // refuses a key of another certificate
+	_, err = rest.TLSConfigFor(config) // refuses a key that does not match the certificate
 	return config, err
 }
 

@@ -24,7 +24,7 @@ import (
 // SetupWithManager adds the agent to a manager of the managed cluster. The
 // agent reconciles at the start and whenever one of its two Secrets changes. It
 // watches only their metadata, each by its name, because its RBAC names them
-// too, and its ManagedCluster where the hub allows that.
+// too. Where the hub allows it, it also watches its ManagedCluster.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err

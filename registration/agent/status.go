@@ -31,11 +31,12 @@ const (
 	reasonAPIUnavailable = "ManagedClusterKubeAPIServerUnavailable"
 )
 
-// heartbeat reports that the cluster has joined and is alive, and returns when
-// the Lease is due again. The hub may not have made the cluster's RBAC or its
-// Lease yet, or have taken them away: then the cluster has not joined.
+// heartbeat reports that the cluster has joined and is alive, and returns the
+// time at which the Lease is due again. If the hub has not created the
+// cluster's RBAC or Lease yet, or has removed them, the cluster has not joined.
 func (a *Agent) heartbeat(ctx context.Context, conn *agentConn) (due time.Time, joined bool, err error) {
-	// The Lease comes first: a condition without it would contradict the hub's.
+	// The Lease comes first, because a condition without it would contradict
+	// the hub's.
 	if due, err = a.renewLease(ctx, conn); err == nil {
 		err = a.report(ctx, conn)
 	}
@@ -84,7 +85,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 }
 
 // renewLease writes the Lease, which the hub has created, if its duration has
-// passed or after a failure. It returns when to look again.
+// passed or after a failure. It returns the time of the next look.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds
@@ -98,7 +99,7 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	}
 	if !a.overdue && lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil &&
 		*lease.Spec.LeaseDurationSeconds == seconds {
-		// A renewal in the future was written with a clock that was wrong.
+		// A renewal time in the future comes from a wrong clock.
 		if due := lease.Spec.RenewTime.Add(duration); now.Before(due) && !lease.Spec.RenewTime.After(now) {
 			return look(due, now), nil
 		}
@@ -112,8 +113,8 @@ func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, err
 	return look(now.Add(duration), now), nil
 }
 
-// look returns when to read the ManagedCluster again: it may have a shorter
-// lease duration by then.
+// look returns the time at which to read the ManagedCluster again. It may have
+// a shorter lease duration by then.
 func look(due, now time.Time) time.Time {
 	if latest := now.Add(time.Minute); due.After(latest) {
 		return latest
@@ -125,8 +126,8 @@ func look(due, now time.Time) time.Time {
 // cluster's own registration.
 type eventKey struct{ addOn, reason string }
 
-// repeatWarning is when a failure that lasts is recorded again. API servers
-// forget an Event after an hour.
+// repeatWarning is the interval at which a lasting failure is recorded again.
+// API servers forget an Event after an hour.
 const repeatWarning = 30 * time.Minute
 
 // lastEvent is the newest Event of a key.
@@ -135,8 +136,8 @@ type lastEvent struct {
 	at      time.Time
 }
 
-// eventLog records Events of the agent's Secret, and none twice in a row, but
-// for failures that last. It is safe for concurrent use.
+// eventLog records Events of the agent's Secret. It records no Event twice in a
+// row, except for lasting failures. It is safe for concurrent use.
 type eventLog struct {
 	recorder events.EventRecorder // nil: none
 	secret   *corev1.Secret
