@@ -21,11 +21,11 @@ type EKS interface {
 		...func(*eks.Options)) (*eks.DeleteAccessEntryOutput, error)
 }
 
-// accessEntries is the binding through EKS.
+// accessEntries binds roles through EKS.
 type accessEntries struct{ eks EKS }
 
-// entryGroups are the groups of an access entry, which refuses names that begin
-// with "system:".
+// entryGroups returns the groups of an access entry. EKS refuses groups that
+// begin with "system:".
 func (g *grant) entryGroups() []string { return []string{"open-cluster-management:" + g.cluster} }
 
 // entryUser returns the user name that EKS itself chooses.
@@ -39,8 +39,8 @@ func (g *grant) entryTags() map[string]string {
 	return tags
 }
 
-// bind replaces an entry of a role that was deleted: EKS binds it to the ID of
-// the role, not to its name.
+// bind replaces the entry of a deleted role, because EKS binds an entry to the
+// ID of the role, not to its name.
 func (a accessEntries) bind(ctx context.Context, g *grant) error {
 	entry, err := a.find(ctx, g)
 	if err != nil {

@@ -31,15 +31,15 @@ const mapRoles = "mapRoles"
 // isChanged reports that another writer has changed or created the ConfigMap.
 func isChanged(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// awsAuth is the binding through the ConfigMap kube-system/aws-auth.
+// awsAuth binds roles through the ConfigMap kube-system/aws-auth.
 type awsAuth struct{ client client.Client }
 
 // mapping is the content of an entry of mapRoles.
 type mapping map[string]any
 
-// entry is an entry of mapRoles together with its text: encoding the content of
-// another's entry anew would change values such as 0123, since versions of YAML
-// differ in their types.
+// entry is an entry of mapRoles together with its text. To encode the content
+// of a foreign entry anew would change values such as 0123, because versions of
+// YAML differ in their types.
 type entry struct {
 	mapping
 	node *yaml.Node
@@ -48,8 +48,8 @@ type entry struct {
 func sameEntry(a, b entry) bool { return a.node == b.node }
 
 // mapping returns the entry of a cluster. Entries have no tags, so the user
-// name identifies it. RBAC names only the group, and no other auth type issues
-// such a user name.
+// name identifies an entry. RBAC names only the group, and no other auth type
+// issues such a user name.
 func (g *grant) mapping() mapping {
 	return mapping{"rolearn": g.roleARN, "username": "open-cluster-management:" + g.cluster + ":{{SessionName}}",
 		"groups": []any{registration.ClusterGroup(g.cluster)}}
@@ -84,8 +84,8 @@ func (a awsAuth) unbind(ctx context.Context, g *grant) error {
 	})
 }
 
-// edit changes the list, which the nodes of the hub may depend on too: what
-// cannot be read is never overwritten, and no change by another is lost.
+// edit changes the list. The nodes of the hub may depend on it too, so edit
+// never overwrites content that it cannot read, and loses no concurrent change.
 func (a awsAuth) edit(ctx context.Context, g *grant, change func([]entry) ([]entry, error)) error {
 	err := optimistic.Write(ctx, isChanged, func() error {
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "aws-auth"}}
@@ -142,7 +142,7 @@ func parseEntries(text string) (list *yaml.Node, all []entry, err error) {
 }
 
 // formatEntries replaces the entries of a list. It fails if another entry
-// refers to an anchor in one that is gone.
+// refers to an anchor in a removed entry.
 func formatEntries(list *yaml.Node, all []entry) (string, error) {
 	list.Content = nil
 	for _, e := range all {

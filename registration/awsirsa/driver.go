@@ -27,7 +27,7 @@ type Options struct {
 	Hub, Managed string
 	// Connect connects to the hub. Required. The driver calls it with the first
 	// request of RESTConfig, and again after a failure. The configuration
-	// renews its tokens and outlives ctx. Package auth/aws has all of it:
+	// renews its tokens and outlives ctx. Package auth/aws provides all of it:
 	//
 	//	func(ctx context.Context, hub awsirsa.HubAccess) (*rest.Config, error) {
 	//		return auth.GetClusterConfig(ctx, &aws.Provider{}, auth.WithClusterResource(hub.Cluster),
@@ -37,8 +37,8 @@ type Options struct {
 	Connect func(ctx context.Context, hub HubAccess) (*rest.Config, error)
 	// Refused reports whether an error of Connect, or of its configuration's
 	// transport, is a refusal by AWS, such as auth.ErrDenied. The agent then
-	// checks with its bootstrap credential whether it is still accepted. Nil:
-	// no error is.
+	// checks with its bootstrap credential whether the hub still accepts it.
+	// Nil: no error is a refusal.
 	Refused func(error) bool
 }
 
@@ -46,8 +46,8 @@ type Options struct {
 type HubAccess struct {
 	// Cluster is the ARN of the hub.
 	Cluster string
-	// RoleARN is the ARN of the role to assume, with the agent's own role. It
-	// maps to the cluster's groups on the hub.
+	// RoleARN is the ARN of the role that the agent assumes with its own role.
+	// The role maps to the cluster's groups on the hub.
 	RoleARN string
 	// Server is the hub's address, and CAData its CA bundle in PEM, empty for
 	// the CAs of the system.
@@ -59,7 +59,7 @@ type HubAccess struct {
 type Driver struct {
 	options      Options
 	hub, managed ClusterARN
-	// refused is why AWS refused the hub's role last, nil if it did not.
+	// refused is the reason of AWS's last refusal of the hub's role, or nil.
 	refused atomic.Pointer[string]
 }
 
@@ -122,7 +122,7 @@ func (d *Driver) Next(_ context.Context, in registration.Input) (registration.St
 	return step, nil
 }
 
-// waiting says what the hub says.
+// waiting returns the hub's reason for the wait.
 func (d *Driver) waiting(in registration.Input) string {
 	message := fmt.Sprintf("Cluster %q waits for the hub %q to accept %q: run %s there.", in.Cluster, d.hub, d.managed,
 		advice.Accept(in.Cluster))
@@ -136,7 +136,7 @@ func ready(status metav1.ConditionStatus, reason, message string) *metav1.Condit
 	return &metav1.Condition{Type: ocm.ConditionIAMRoleReady, Status: status, Reason: reason, Message: message}
 }
 
-// exec is how other clients get a token. The agent itself runs no program.
+// exec lets other clients get a token. The agent itself runs no program.
 func (d *Driver) exec() *clientcmdapi.ExecConfig {
 	return &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1beta1", Command: "aws",
 		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
@@ -146,8 +146,8 @@ func (d *Driver) exec() *clientcmdapi.ExecConfig {
 
 // RESTConfig implements [registration.RESTConfigurer]. It uses only the stored
 // address and CA of the hub, which the agent has checked. Each request carries
-// a token that is valid at that time. RESTConfig calls AWS only with the first
-// request.
+// a token that is valid at that time. RESTConfig itself does not call AWS; the
+// first request does.
 func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.Config, error) {
 	kubeconfig, err := clientcmd.Load(stored[registration.SecretKeyKubeconfig])
 	if err != nil {
@@ -167,7 +167,7 @@ func (d *Driver) RESTConfig(_ context.Context, stored map[string][]byte) (*rest.
 	return config, nil
 }
 
-// hubTransport gets its credentials at the first request.
+// hubTransport gets its credentials with the first request.
 type hubTransport struct {
 	driver *Driver
 	access HubAccess
@@ -175,9 +175,9 @@ type hubTransport struct {
 	inner  atomic.Pointer[http.RoundTripper]
 }
 
-// RoundTrip implements http.RoundTripper. If AWS refuses the role the error
-// counts as the hub's 401: the agent then goes back to its bootstrap
-// credential, with which it sees whether it is still accepted.
+// RoundTrip implements http.RoundTripper. If AWS refuses the role, the error
+// counts as a 401 of the hub. The agent then returns to its bootstrap
+// credential, with which it checks whether the hub still accepts it.
 func (t *hubTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.send(r)
 	if err == nil {
@@ -209,7 +209,8 @@ func (t *hubTransport) send(r *http.Request) (*http.Response, error) {
 	return (*inner).RoundTrip(r)
 }
 
-// closeBody is the duty of a RoundTripper that does not send the request.
+// closeBody closes the body, as a RoundTripper must if it does not send the
+// request.
 func closeBody(r *http.Request) {
 	if r.Body != nil {
 		_ = r.Body.Close()

@@ -35,7 +35,7 @@ const (
 	AWSAuth Binding = "aws-auth"
 )
 
-// defaultMaxRoles is the number of roles that IAM allows an account by default.
+// defaultMaxRoles is IAM's default limit of roles in an account.
 const defaultMaxRoles = 1000
 
 // HubDriverOptions configures the hub's half.
@@ -65,7 +65,7 @@ type HubDriverOptions struct {
 	// denies it.
 	AutoApprove []string
 	// MaxRoles is the number of roles that this hub may have in IAM.
-	// Default: 1000. From 80 % on an Event of the cluster warns. At MaxRoles
+	// Default: 1000. From 80 % on, an Event of the cluster warns. At MaxRoles
 	// the hub creates no role. It counts the roles that this process has seen,
 	// so after a restart the count is exact only after a resync.
 	MaxRoles int
@@ -83,7 +83,7 @@ type HubDriver struct {
 	gauge   prometheus.Gauge
 
 	mu    sync.Mutex
-	roles map[string]bool // that this process has seen to be ours
+	roles map[string]bool // the roles of this hub that the process has seen
 }
 
 var _ registration.HubDriver = (*HubDriver)(nil)
@@ -97,7 +97,7 @@ type binder interface {
 	unbind(ctx context.Context, g *grant) error
 }
 
-// grant holds the access that one cluster gets.
+// grant holds the access of one cluster.
 type grant struct {
 	cluster      string
 	hub, managed ClusterARN
@@ -106,7 +106,7 @@ type grant struct {
 	roleID       string // once the role was read
 }
 
-// owner are the tags without which nothing is touched.
+// owner returns the tags without which the hub changes nothing.
 func (g *grant) owner() map[string]string {
 	return map[string]string{tagOwnerHub: g.hub.String(), tagOwnerCluster: g.cluster}
 }
@@ -152,7 +152,7 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 	return h, h.register(options.Registerer)
 }
 
-// register shows the metrics
+// register registers the metrics
 //
 //	registration_awsirsa_roles      roles in IAM of clusters that this process has granted
 //	registration_awsirsa_max_roles  how many this hub may have
@@ -220,8 +220,8 @@ func (h *HubDriver) newGrant(cluster, claim string) (*grant, error) {
 }
 
 // Grant implements [registration.HubDriver]. Without drift it makes two calls
-// of IAM, and one of EKS with access entries. It sets its own retry delay only
-// for failures that need an edit.
+// of IAM. With access entries it also makes one call of EKS. It sets its own
+// retry delay only for failures that need an edit.
 func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Duration, error) {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {
@@ -243,8 +243,8 @@ func (h *HubDriver) Grant(ctx context.Context, cluster, claim string) (time.Dura
 	return 0, err
 }
 
-// Revoke implements [registration.HubDriver]. It removes the binding first, so
-// that the role alone gives no access.
+// Revoke implements [registration.HubDriver]. It removes the binding first,
+// because the role alone gives no access.
 func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	g, err := h.newGrant(cluster, claim)
 	if err != nil {
@@ -262,8 +262,8 @@ func (h *HubDriver) Revoke(ctx context.Context, cluster, claim string) error {
 	return err
 }
 
-// reserve adds a role that exists, or that is to be created, to those that were
-// seen. It says when few are left, and refuses one too many.
+// reserve counts an existing role, or a role about to be created. It warns when
+// few are left, and refuses a role beyond the limit.
 func (h *HubDriver) reserve(g *grant, create bool) error {
 	h.mu.Lock()
 	known := h.roles[g.cluster]
@@ -299,8 +299,9 @@ func (h *HubDriver) forget(g *grant) {
 	h.gauge.Set(float64(len(h.roles)))
 }
 
-// checkPattern refuses what can match no ARN, such as a regular expression, or
-// one of any account. With as many colons as an ARN, no star stands for one.
+// checkPattern refuses a pattern that can match no ARN, such as a regular
+// expression, and a pattern for any account. A pattern with as many colons as
+// an ARN has no star that matches a colon.
 func checkPattern(text string) error {
 	const account, fields = 4, 6
 	parts := strings.Split(text, ":")

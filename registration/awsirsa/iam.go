@@ -34,8 +34,8 @@ type IAM interface {
 		...func(*iam.Options)) (*iam.DeleteRolePolicyOutput, error)
 }
 
-// Codes of errors. The SDK has types for most; the codes serve answers of both
-// services alike.
+// Codes of errors. The SDK has types for most, but the codes serve answers of
+// both services alike.
 const (
 	codeNoRole      = "NoSuchEntity"
 	codeRoleExists  = "EntityAlreadyExists"
@@ -57,8 +57,8 @@ func hasCode(err error, codes ...string) bool {
 }
 
 // isTransient reports whether an error is transient: throttling, a concurrent
-// change, or a service that does not see yet what the hub has just made or
-// deleted.
+// change, or a service that does not see yet that the hub has just created or
+// deleted an object.
 func isTransient(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -73,7 +73,7 @@ const (
 	maxAttempts     = 9
 	minDelay        = 250 * time.Millisecond
 	maxDelay        = 5 * time.Second
-	personDelay     = 10 * time.Minute // at most, until a retry of what takes a person to mend
+	personDelay     = 10 * time.Minute // longest delay until the next retry of a failure that a person has to correct
 	revocationReads = 3
 	revocationDelay = time.Second
 	roleDescription = "Made by the hub for one managed cluster. The hub repairs and deletes it."
@@ -94,7 +94,7 @@ func persist(ctx context.Context, try func() error) error {
 	}
 }
 
-// explain says in which account, and what to do.
+// explain adds the account and a remedy.
 func (g *grant) explain(what string, err error) error {
 	remedy := "the hub tries again"
 	switch {
@@ -115,8 +115,8 @@ func (g *grant) explain(what string, err error) error {
 		err}
 }
 
-// failure is an error of AWS without request ID, which would make each
-// condition differ from the one before.
+// failure is an error of AWS without its request ID, because each request ID
+// would change the condition.
 type failure struct {
 	message string
 	err     error
@@ -133,10 +133,10 @@ func text(err error) string {
 	return transport.Message(err)
 }
 
-// errFull says that the hub has all the roles that it may have.
+// errFull means that the hub has reached its limit of roles.
 var errFull = errors.New("the hub creates no role")
 
-// errForeign says that something exists that this hub has not made for this
+// errForeign means that this hub did not create an existing object for this
 // cluster.
 var errForeign = errors.New("it is not of this hub and this cluster")
 
@@ -156,7 +156,7 @@ func (g *grant) foreign(what string, tags map[string]string) error {
 		errForeign, what, g.roleARN, tagOwnerHub, g.hub.String(), tagOwnerCluster, g.cluster)
 }
 
-// contains reports whether all of want are among the tags.
+// contains reports whether the tags include all of want.
 func contains(tags, want map[string]string) bool {
 	for key, value := range want {
 		if got, ok := tags[key]; !ok || got != value {
@@ -192,8 +192,8 @@ func (g *grant) ownRole(role *iamtypes.Role) error {
 	return nil
 }
 
-// ensureRole makes the role, or repairs trust policy and tags. Ownership comes
-// with the role, in one call, so no crash leaves a role without an owner.
+// ensureRole creates the role, or repairs trust policy and tags. One call
+// creates the role with its owner, so no crash leaves a role without an owner.
 func (h *HubDriver) ensureRole(ctx context.Context, g *grant) (created bool, err error) {
 	role, err := h.getRole(ctx, g)
 	if err != nil {
@@ -248,7 +248,7 @@ func (h *HubDriver) getRole(ctx context.Context, g *grant) (*iamtypes.Role, erro
 	return out.Role, nil
 }
 
-// orEmpty returns err, or an error for an answer that holds nothing.
+// orEmpty returns err, or an error for an empty answer.
 func orEmpty(err error) error {
 	if err == nil {
 		err = errors.New("the answer of AWS is empty: check that no proxy answers for it")
@@ -277,9 +277,9 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 	return nil
 }
 
-// deleteRole deletes the role if it is ours. It looks more than once for a role
-// that is not there: one that was made just before a crash may not show yet,
-// and would be left behind.
+// deleteRole deletes the role if this hub owns it. It looks several times for a
+// missing role. A role that was created just before a crash may not show yet,
+// and would stay behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {
 	role, err := h.getRole(ctx, g)
 	for look := 1; role == nil && err == nil && look < revocationReads; look++ {

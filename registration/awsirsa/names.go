@@ -14,8 +14,8 @@ const (
 	tagRoleID = "registration.open-cluster-management.io/role-id"
 )
 
-// checkPair refuses what no role can span: AWS accepts no role of one partition
-// in another.
+// checkPair refuses clusters that no role can connect: AWS accepts no role of
+// one partition in another.
 func checkPair(hub, managed ClusterARN) error {
 	if hub.Partition != managed.Partition {
 		return fmt.Errorf(

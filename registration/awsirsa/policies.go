@@ -61,8 +61,8 @@ func (p policy) json() json.RawMessage {
 	return content
 }
 
-// samePolicy reports whether a document of IAM, which is URL-encoded, has the
-// effect of a policy. A document with more fields than ours differs.
+// samePolicy reports whether a URL-encoded document of IAM has the effect of a
+// policy. A document with more fields than ours differs.
 func samePolicy(want json.RawMessage, document string) bool {
 	text, err := url.PathUnescape(document)
 	if err != nil {
@@ -79,8 +79,8 @@ func parsePolicy(text string) (p policy, err error) {
 	return p, decoder.Decode(&p)
 }
 
-// canonical is the JSON without what has no effect: the names of statements,
-// and the order of values.
+// canonical returns the JSON without parts that have no effect: the names of
+// statements, and the order of values.
 func (p policy) canonical() json.RawMessage {
 	p.Statement = slices.Clone(p.Statement)
 	for i := range p.Statement {
@@ -110,8 +110,8 @@ type Role struct {
 // Name returns the name of the role.
 func (r Role) Name() string { return r.ARN[strings.LastIndexByte(r.ARN, '/')+1:] }
 
-// Verify compares the role in IAM with what it should be. The access policy has
-// to be an inline policy of the role's own name. Verify calls only GetRole and
+// Verify compares the role in IAM with the expected one. The access policy has
+// to be an inline policy with the role's name. Verify calls only GetRole and
 // GetRolePolicy.
 func (r Role) Verify(ctx context.Context, c IAM) error {
 	name := r.Name()
@@ -204,8 +204,8 @@ func accessPolicy(hub ClusterARN) policy {
 }
 
 // HubRole returns the role of the hub itself. An administrator creates it
-// before the hub starts. It permits exactly the calls of [HubDriver]: with
-// AWSAuth no call of EKS.
+// before the hub starts. It permits exactly the calls of [HubDriver]. With
+// AWSAuth it permits no call of EKS.
 func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 	arn, err := HubRoleARN(hub)
 	if err != nil {
@@ -223,8 +223,8 @@ func HubRole(hub ClusterARN, issuer string, binding Binding) (Role, error) {
 		entries := fmt.Sprintf("arn:%s:eks:%s:%s:access-entry/%s/role/%s/%s*", hub.Partition, hub.Region, hub.Account,
 			hub.Name, hub.Account, grantedRolePrefix)
 		access.Statement = append(access.Statement,
-			// The tags of a new entry: AWS does not document whether the
-			// cluster's or the entry's name is checked.
+			// For the tags of a new entry, AWS does not document whether it
+			// checks the name of the cluster or of the entry.
 			statement{Effect: "Allow", Action: oneOrMany{"eks:CreateAccessEntry", "eks:TagResource"},
 				Resource: oneOrMany{hub.String()}},
 			statement{Effect: "Allow", Resource: oneOrMany{entries},
@@ -239,7 +239,7 @@ func webIdentity(cluster ClusterARN, issuer, subject string) (statement, error) 
 	if _, err := address.Parse("OIDC issuer", issuer, address.Path); err != nil {
 		return statement{}, fmt.Errorf("%w; %s", err, remedy)
 	}
-	if strings.ContainsAny(issuer, `"*$`) { // they mean something in a policy
+	if strings.ContainsAny(issuer, `"*$`) { // they have a meaning in a policy
 		return statement{}, errors.New("the OIDC issuer holds invalid characters; " + remedy)
 	}
 	provider := strings.TrimSuffix(strings.TrimPrefix(issuer, "https://"), "/")
