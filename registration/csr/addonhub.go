@@ -41,11 +41,11 @@ type AddOnApproverOptions struct {
 
 // AddOnApprover approves certificates of add-ons for the hub's API server,
 // whichever driver their clusters use. The request has to come from the
-// cluster's own agent, the recorded one if the hub has recorded it. The subject
-// has to be the default one of [registration.AddOnSubject], because agents can
-// write items; other subjects need an approver of their own. The add-on's
-// kubeClient item declares no other driver than csr and no other subject. It is
-// safe for concurrent use.
+// cluster's own agent, or from the recorded agent if the hub has recorded one.
+// The subject has to be the default one of [registration.AddOnSubject], because
+// agents can write items; other subjects need an approver of their own. The
+// add-on's kubeClient item must declare the driver csr or none, and no other
+// subject. It is safe for concurrent use.
 type AddOnApprover struct{ options AddOnApproverOptions }
 
 // NewAddOnApprover checks the options.
@@ -156,8 +156,8 @@ func addOnRequest(csr *certificatesv1.CertificateSigningRequest, cluster, name s
 	return subject, nil
 }
 
-// checkCluster requires the cluster to be accepted, and the requester to be its
-// recorded agent, if one is recorded.
+// checkCluster requires that the cluster is accepted. If an agent of the
+// cluster is recorded, it also requires that this agent is the requester.
 func (a *AddOnApprover) checkCluster(ctx context.Context, name, user string) error {
 	cluster := &ocm.ManagedCluster{}
 	if err := a.options.Reader.Get(ctx, client.ObjectKey{Name: name}, cluster); client.IgnoreNotFound(err) != nil {

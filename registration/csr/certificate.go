@@ -57,15 +57,16 @@ func (c *certificate) condition() *metav1.Condition {
 			c.leaf.NotBefore.Format(time.RFC3339), c.leaf.NotAfter.Format(time.RFC3339))}
 }
 
-// renewAt counts from the start of the validity, less the time by which the
-// agent's clock was behind the hub's when the certificate came.
+// renewAt counts from the start of the validity. It subtracts the time by which
+// the agent's clock was behind the hub's when the certificate was received.
 func (c *certificate) renewAt(r receipt, now time.Time) time.Time {
 	start := c.leaf.NotBefore.Add(-max(0, r.hub.Sub(r.agent)))
 	return renewal.At(c.leaf.Raw, start, c.leaf.NotAfter.Sub(c.leaf.NotBefore), r.agent, now, 0)
 }
 
-// receipt holds when the certificate came: by the agent's clock, and by the
-// hub's as far as the agent knows it. It is part of the driver's state.
+// receipt holds the time when the certificate was received: by the agent's
+// clock, and by the hub's as far as the agent knows it. It is part of the
+// driver's state.
 type receipt struct{ agent, hub time.Time }
 
 const (
@@ -74,7 +75,7 @@ const (
 	keyState      = "key"
 )
 
-// receiptOf returns zero times where the state was lost or edited.
+// receiptOf returns zero times if the state was lost or edited.
 func receiptOf(state map[string][]byte) (r receipt) {
 	r.agent, _ = time.Parse(time.RFC3339, string(state[receivedState]))
 	r.hub, _ = time.Parse(time.RFC3339, string(state[approvedState]))
@@ -102,7 +103,8 @@ func newKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// parseKey returns nil for what newKey did not write, such as an edited Secret.
+// parseKey returns nil for content that newKey did not write, such as an edited
+// Secret.
 func parseKey(content []byte) *ecdsa.PrivateKey {
 	block, _ := pem.Decode(content)
 	if block == nil || block.Type != keyBlock {

@@ -1,6 +1,6 @@
 // Package csr registers clusters by client certificate. The agent creates a
 // CertificateSigningRequest on the hub, the hub approves it, and Kubernetes
-// signs it. The hub has to sign client certificates, which [Probe] finds out.
+// signs it. The hub has to sign client certificates; [Probe] checks it.
 //
 // On the managed cluster, [Driver] is one of the drivers of an agent.Agent:
 //
@@ -30,12 +30,12 @@
 //     joined. Any bootstrap user can ask for any cluster in that time, so
 //     accept a cluster when its agent is about to join.
 //
-// Each cluster has one agent. The approver records the agent's name and the
-// SHA-256 of its first key in annotations of the cluster's ClusterRole, before
-// it approves. It then refuses all other agents, and first requests with
+// Each cluster has one agent. Before the approver approves, it records the
+// agent's name and the SHA-256 of its first key in annotations of the cluster's
+// ClusterRole. It then refuses all other agents, and first requests with
 // another key. If two keys ask before the first approval, it refuses both. If
-// an administrator has approved a request, the hub records that one, also if
-// the ClusterRole came later.
+// an administrator has approved a request, the hub records the agent of that
+// request, even if the ClusterRole is created later.
 //
 // An administrator decides between two such requests, and about an agent that
 // has lost its certificate: wid hub accept --approve-request approves one
@@ -44,15 +44,15 @@
 // ManagedCluster deletes the record.
 //
 // The approver never denies a request, so an administrator can still approve
-// it. It says why in an Event of the request, whose reason names the cause. It
-// checks a refused request again if its cause can change.
+// it. An Event of the request states why, and its reason names the cause. The
+// approver checks a refused request again if its cause can change.
 //
 // # Your own approval
 //
-// [List] with [Request.IsPending] returns the requests that wait. The methods
-// of [Request] approve and deny for an administrator, and record an agent as
-// the approver does. They check no requester: that is the policy of the caller,
-// and examples/approve has one.
+// [List] with [Request.IsPending] returns the pending requests. The methods of
+// [Request] approve and deny for an administrator, and record an agent as the
+// approver does. They do not check the requester. The caller needs a policy for
+// it, such as the one in examples/approve.
 //
 // # Revocation
 //

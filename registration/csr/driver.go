@@ -19,13 +19,13 @@ import (
 const (
 	minPoll = time.Second
 	maxPoll = 30 * time.Second
-	// maxFirstPoll is maxPoll for a cluster without access, since a person may
-	// have just accepted it and waits.
+	// maxFirstPoll is maxPoll for a cluster without access, because a person
+	// may have just accepted it and waits.
 	maxFirstPoll = 5 * time.Second
-	// refusedPoll is how often a refused request is read again: a person may
-	// delete it, which asks anew with the same key.
+	// refusedPoll is the interval at which a refused request is read again. A
+	// person may delete it, and the driver then asks again with the same key.
 	refusedPoll = 10 * time.Minute
-	// slowApproval is after how long a renewal that waits is worth a condition.
+	// slowApproval is the wait after which a pending renewal gets a condition.
 	// An approver takes seconds.
 	slowApproval = 5 * time.Minute
 )
@@ -33,7 +33,7 @@ const (
 // Options configures a Driver.
 type Options struct {
 	// Lifetime is the requested lifetime. The signer may choose a shorter one.
-	// Zero leaves it to the signer. The API server refuses less than 10
+	// With zero, the signer chooses. The API server refuses less than 10
 	// minutes.
 	Lifetime time.Duration
 }
@@ -61,15 +61,16 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 	}
 	step := registration.Step{State: map[string][]byte{}, Declare: target.declare}
 	maps.Copy(step.State, in.State)
-	// A certificate that was edited, or is another agent's, counts as absent.
+	// A certificate that was edited, or that belongs to another agent, counts
+	// as absent.
 	stored, unusable := parseCertificate(in.Stored[certFile], in.Stored[keyFile], target.subject)
 	if unusable == nil {
 		step.Credential = stored.credential()
 	}
 	if unusable == nil {
 		if at := stored.renewAt(receiptOf(in.State), in.Now); in.Now.Before(at) {
-			// A pending key is left from a time when the hub refused the
-			// certificate. Its request may need a person.
+			// A pending key remains from a time when the hub refused the
+			// certificate. A person may have to decide about its request.
 			delete(step.State, keyState)
 			step.At, step.Condition = at, stored.condition()
 			return step, nil
@@ -86,7 +87,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 }
 
 // pursue follows the request for a key until it is issued or refused. The step
-// has the credential that is stored, if it is usable.
+// holds the stored credential, if it is usable.
 func (d *Driver) pursue(ctx context.Context, in registration.Input, target target, key *ecdsa.PrivateKey,
 	step registration.Step) (registration.Step, error) {
 	csr, err := d.ensure(ctx, in.Hub, target, key)
@@ -118,7 +119,7 @@ func (d *Driver) pursue(ctx context.Context, in registration.Input, target targe
 	return step, nil
 }
 
-// ensure returns the request, which it creates if there is none.
+// ensure returns the request, and creates a missing one.
 func (d *Driver) ensure(ctx context.Context, hub client.Client, target target,
 	key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	name, err := target.name(key.Public())
@@ -148,7 +149,7 @@ func (d *Driver) ensure(ctx context.Context, hub client.Client, target target,
 	return csr, nil
 }
 
-// accept replaces the credential and ends the request.
+// accept replaces the credential and drops the key of the request.
 func accept(step registration.Step, now time.Time, csr *certificatesv1.CertificateSigningRequest,
 	got *certificate) registration.Step {
 	r := receipt{agent: now.Truncate(time.Second)}
@@ -160,7 +161,7 @@ func accept(step registration.Step, now time.Time, csr *certificatesv1.Certifica
 	return step
 }
 
-// refused keeps key and credential. A new key would ask again and again.
+// refused keeps key and credential. A new key would cause a request each time.
 func refused(step registration.Step, now time.Time, reason, message string) registration.Step {
 	step.At, step.Condition = now.Add(refusedPoll), notRotated(reason, message)
 	return step

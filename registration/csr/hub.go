@@ -36,28 +36,30 @@ import (
 const (
 	// requestAnnotation names, on a ManagedCluster, the first request of a user
 	// in AutoApproveUsers. Setting it makes the hub reconciler call Approves.
-	// An agent may set it too: it only says which request Approves checks.
+	// An agent may set it too, because it only names the request that Approves
+	// checks.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
-	// searchInterval is how often the hub looks for an approved request of a
-	// cluster without a recorded agent. kube-controller-manager deletes such a
-	// request an hour after the approval.
+	// searchInterval is the interval at which the hub looks for an approved
+	// request of a cluster without a recorded agent. kube-controller-manager
+	// deletes such a request an hour after the approval.
 	searchInterval = 30 * time.Minute
 	// A refused request is checked again after its own age, within these
 	// bounds.
 	minRetry = time.Second
 	maxRetry = 5 * time.Minute
-	// approvers is how many requests are checked at a time.
+	// approvers is the number of concurrent checks.
 	approvers = 4
-	// rivalsKnown is how long two requests for a cluster refuse others without
-	// another list of them all, and maxRivals for how many clusters.
+	// rivalsKnown is the time for which two requests for a cluster refuse
+	// others without a new list of all requests. maxRivals bounds the clusters
+	// with such requests.
 	rivalsKnown = 5 * time.Second
 	maxRivals   = 1000
-	// renewalPause is how long further renewals of a cluster wait behind first
-	// requests. An agent renews after hours.
+	// renewalPause is the time for which further renewals of a cluster wait
+	// behind first requests. An agent renews after hours.
 	renewalPause = 10 * time.Second
 )
 
-// everyone are groups of which all users, or all workloads, are members.
+// everyone lists groups that contain all users, or all workloads.
 var everyone = []string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts",
 	ocm.ManagedClustersGroup}
 
@@ -125,13 +127,13 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 // Name returns "csr".
 func (h *HubDriver) Name() string { return registration.AuthTypeCSR }
 
-// Claim finds no annotations: clusters with certificates belong to the hub's
+// Claim reads no annotations. Clusters with certificates belong to the hub's
 // default driver.
 func (h *HubDriver) Claim(*ocm.ManagedCluster) (string, bool, error) { return "", false, nil }
 
 // Grant records the agent whose request a person has approved, often before the
-// ClusterRole existed. The access itself needs no grant: a certificate gives
-// the groups that the hub's RBAC names.
+// ClusterRole existed. The access itself needs no grant, because a certificate
+// has the groups that the hub's RBAC names.
 func (h *HubDriver) Grant(ctx context.Context, name, _ string) (time.Duration, error) {
 	role, err := h.checkRecord(ctx, name)
 	if err != nil || RecordIn(role, name).Agent != "" {
@@ -154,8 +156,8 @@ func (h *HubDriver) Granted(cluster string, role *rbacv1.ClusterRole) bool {
 	return granted.AuthType == registration.AuthTypeCSR && RecordIn(role, cluster).Agent != ""
 }
 
-// Revoke does nothing: without RBAC a certificate gives no access and cannot be
-// renewed.
+// Revoke does nothing, because without RBAC a certificate gives no access and
+// cannot be renewed.
 func (h *HubDriver) Revoke(context.Context, string, string) error { return nil }
 
 // Approves reports whether a user in AutoApproveUsers has asked for the
@@ -185,8 +187,8 @@ func stateOf(cluster *ocm.ManagedCluster) registration.State {
 	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
-// appeared selects new requests of a kind, and those whose labels have changed.
-// Nothing else of a request changes before its decision.
+// appeared selects new requests of a kind, and requests whose labels have
+// changed. Before its decision, a request changes in no other way.
 func appeared(kind func(client.Object) bool) builder.Predicates {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(kind), predicate.LabelChangedPredicate{})
 }
@@ -216,7 +218,7 @@ func (h *HubDriver) Setup(mgr ctrl.Manager) error {
 }
 
 // sort reconciles a renewal and leaves every other request to a single worker,
-// because bootstrap users can make any number of them. Agents can too, so
+// because bootstrap users can create any number of requests. Agents can too, so
 // further renewals of a cluster also go to that worker. sort decides by the
 // user that the API server states. A predicate cannot: the cache holds only the
 // metadata of requests.
@@ -243,7 +245,7 @@ func (h *HubDriver) sort(
 }
 
 // requestsOf returns the requests of a cluster's agents. The cache does not
-// know which ones are open.
+// know which requests are open.
 func (h *HubDriver) requestsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequestList"))
@@ -269,8 +271,8 @@ func (h *HubDriver) reconcile(ctx context.Context, req reconcile.Request) (recon
 	return decide(ctx, h.options.Client, h.options.Events, h.options.Now, csr, rule, err)
 }
 
-// decide approves the request, or leaves it pending and says when to check it
-// again.
+// decide approves the request, or leaves it pending and returns the time of the
+// next check.
 func decide(ctx context.Context, c client.Client, recorder events.EventRecorder, now func() time.Time,
 	csr *certificatesv1.CertificateSigningRequest, rule string, err error) (reconcile.Result, error) {
 	if err == nil {
@@ -293,8 +295,8 @@ func decide(ctx context.Context, c client.Client, recorder events.EventRecorder,
 }
 
 // notYet refuses a request for a cause that may change. Each cause has a reason
-// of its own: client-go merges Events of one object and reason, and drops the
-// later texts.
+// of its own, because client-go merges Events with the same object and reason,
+// and drops the later texts.
 func notYet(reason, format string, args ...any) error {
 	return refusal.New(reason, format, args...).After(minRetry)
 }
@@ -349,7 +351,7 @@ func (h *HubDriver) announce(ctx context.Context, cluster *ocm.ManagedCluster,
 }
 
 // checkRecord refuses a cluster that the hub has accepted for another driver,
-// whose users need more than a bootstrap credential.
+// because the users of that driver need more than a bootstrap credential.
 func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
 	role, err := registration.GetClusterRole(ctx, h.options.Reader, cluster)
 	if err != nil {
@@ -362,10 +364,9 @@ func (h *HubDriver) checkRecord(ctx context.Context, cluster string) (*rbacv1.Cl
 	return role, nil
 }
 
-// agentOf returns the agent that a cluster is accepted for, the zero value if
-// there is none yet. The hub records an agent before it approves, so without a
-// record a person approved a request. The last one for this ManagedCluster is
-// recorded.
+// agentOf returns the agent that a cluster is accepted for, or the zero value.
+// The hub records an agent before it approves. So without a record, a person
+// approved a request. agentOf records the last one for this ManagedCluster.
 func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster,
 	role *rbacv1.ClusterRole) (Identity, error) {
 	agent := RecordIn(role, cluster.Name)
@@ -393,8 +394,8 @@ func (h *HubDriver) agentOf(ctx context.Context, cluster *ocm.ManagedCluster,
 	return last.Identity, last.Record(ctx, h.options.Client, role)
 }
 
-// checkAgent allows one agent for each cluster, and for first requests one key.
-// It records them before the approval: of two requests that race, one fails to
+// checkAgent allows one agent for each cluster, and one key for first requests.
+// It records them before the approval: of two concurrent requests, one fails to
 // write.
 func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole,
 	request *Request) error {
@@ -426,8 +427,8 @@ func (h *HubDriver) checkAgent(ctx context.Context, cluster *ocm.ManagedCluster,
 
 // checkRivals refuses a first request if a bootstrap user asks for the same
 // cluster with another key, even in the name of the same agent. It remembers
-// the two, which refuse other requests for some seconds. It never approves by
-// memory.
+// the two requests. They refuse other requests for some seconds, but never
+// approve one.
 func (h *HubDriver) checkRivals(ctx context.Context, request *Request) error {
 	for other, err := range eachRequest(ctx, h.options.Reader,
 		client.MatchingLabels{ocm.ClusterNameLabel: request.Cluster}) {
@@ -446,7 +447,7 @@ func (h *HubDriver) checkRivals(ctx context.Context, request *Request) error {
 	return nil
 }
 
-// severalRequests refuses a request because of one of two that differ.
+// severalRequests refuses a request because of one of two different requests.
 func severalRequests(request *Request, pair [2]rival) error {
 	other := pair[0]
 	if other.Identity == request.Identity {
@@ -459,7 +460,7 @@ func severalRequests(request *Request, pair [2]rival) error {
 		advice.Approve(request.Cluster, request.Object.Name), other.name, other.user)
 }
 
-// checkFirst allows bootstrap users to ask until the cluster has joined.
+// checkFirst allows requests of bootstrap users until the cluster has joined.
 func (h *HubDriver) checkFirst(cluster *ocm.ManagedCluster, csr *certificatesv1.CertificateSigningRequest) error {
 	if !h.isBootstrapUser(&csr.Spec) {
 		return notYet("UnknownRequester", "user %.200q is neither the agent that the request names nor a bootstrap user",

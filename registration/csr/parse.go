@@ -23,11 +23,11 @@ import (
 const (
 	// requestBlock is the type of the PEM block of a request.
 	requestBlock = "CERTIFICATE REQUEST"
-	// maxRequest bounds a request in bytes. One with the largest key has about
-	// 3,000.
+	// maxRequest bounds a request in bytes. A request with the largest key has
+	// about 3,000.
 	maxRequest = 16 << 10
-	// maxRSABits bounds the time that a signature takes, as crypto/tls does. It
-	// grows with the square of the bits.
+	// maxRSABits bounds the time that it takes to check a signature, as
+	// crypto/tls does. The time grows with the square of the bits.
 	maxRSABits = 8192
 )
 
@@ -44,11 +44,11 @@ type Identity struct {
 func (i Identity) User() string { return registration.AgentUser(i.Cluster, i.Agent) }
 
 // Request is a CertificateSigningRequest for the client certificate of one
-// agent. Its methods never change it, so they are safe for concurrent use, and
-// show it as it was when it was read.
+// agent. Its methods never change it, so they are safe for concurrent use. They
+// show the request as it was read.
 //
-// The hub's approver says why it leaves a request pending in an Event of the
-// request, with the action [ocm.ActionApprove].
+// If the hub's approver leaves a request pending, an Event of the request with
+// the action [ocm.ActionApprove] states why.
 type Request struct {
 	// Identity is the agent that the certificate will name.
 	Identity
@@ -57,10 +57,10 @@ type Request struct {
 	Object *certificatesv1.CertificateSigningRequest
 }
 
-// Parse reads a CertificateSigningRequest, which it keeps. It accepts only a
+// Parse reads a CertificateSigningRequest, and keeps it. It accepts only a
 // request for the certificate of one agent of the cluster in its label. The
-// error says what else the request asks for. Parse does not check the
-// requester: any user may write any request.
+// error names everything else that the request asks for. Parse does not check
+// the requester, because any user may write any request.
 func Parse(csr *certificatesv1.CertificateSigningRequest) (*Request, error) {
 	parsed, err := parseFor(csr, "")
 	if err != nil {
@@ -74,23 +74,23 @@ func Parse(csr *certificatesv1.CertificateSigningRequest) (*Request, error) {
 	return &Request{Identity: identity, Object: csr}, nil
 }
 
-// IsPending reports whether the request is undecided and unsigned. It is false
-// for requests of add-ons.
+// IsPending reports whether the request is neither decided nor signed. It is
+// false for requests of add-ons.
 func (r *Request) IsPending() bool { return isOpen(r.Object) }
 
-// IsRenewal reports whether the agent itself asks, with the certificate that it
-// has.
+// IsRenewal reports whether the agent itself is the requester, with its current
+// certificate.
 func (r *Request) IsRenewal() bool { return r.Object.Spec.Username == r.User() }
 
-// Refusal returns the condition Denied or Failed, nil if there is neither.
+// Refusal returns the condition Denied or Failed, or nil.
 func (r *Request) Refusal() *certificatesv1.CertificateSigningRequestCondition {
 	return decision(r.Object, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed)
 }
 
-// parseFor reads a request for a client certificate of the hub, and refuses
-// requests for anything else. A signer could copy alternative names and other
-// extensions to the certificate, so it allows only the DNS name host, if that
-// is not "".
+// parseFor reads a request for a client certificate of the hub, and refuses any
+// other request. A signer could copy alternative names and other extensions to
+// the certificate. So parseFor allows only the DNS name host, and none if host
+// is "".
 func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none *x509.CertificateRequest, err error) {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return none, fmt.Errorf("the signer is %.100q: use %q", csr.Spec.SignerName,
@@ -115,7 +115,7 @@ func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none 
 // sanExtension returns the alternative name of a request for one DNS name, as
 // crypto/x509 encodes it.
 func sanExtension(host string) pkix.Extension {
-	// raw values have an encoding
+	// raw values always encode
 	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}})
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
 }
@@ -137,13 +137,13 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 }
 
 // parsePEM bounds the request and its key before it verifies the signature,
-// because any bootstrap user may send them.
+// because any bootstrap user may send a request.
 func parsePEM(request []byte) (*x509.CertificateRequest, error) {
 	if len(request) > maxRequest {
 		return nil, fmt.Errorf("the request has %d bytes: use at most %d bytes", len(request), maxRequest)
 	}
 	block, rest := pem.Decode(request)
-	begin := []byte("-----BEGIN " + requestBlock) // pem.Decode skips what comes before it
+	begin := []byte("-----BEGIN " + requestBlock) // pem.Decode skips text in front of it
 	if block == nil || !bytes.HasPrefix(bytes.TrimSpace(request), begin) || block.Type != requestBlock ||
 		len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
 		return nil, fmt.Errorf("the request is not one PEM block of type %q", requestBlock)
@@ -193,7 +193,7 @@ func parseSubject(cluster string, subject pkix.Name) (Identity, error) {
 	}
 	want := agentSubject(cluster, agent)
 	alone := want
-	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group, so some agents leave out the common one
+	alone.Organization = want.Organization[:1] // RBAC needs only the cluster's group, so some agents omit the common one
 	if !sameSubject(subject, want) && !sameSubject(subject, alone) {
 		return Identity{},
 			fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",

@@ -18,10 +18,11 @@ import (
 
 // List returns the requests of a cluster's agents for themselves that keep
 // selects, such as (*Request).IsPending, oldest first. If cluster is "", it
-// covers all clusters. It leaves out requests that [Parse] refuses, and those
-// by agents of other clusters, because an agent may create requests with any
-// subject. Any user may have made the others: show or check the requester. The
-// reader reads page by page, so it must not be a cache.
+// covers all clusters. It leaves out requests that [Parse] refuses. It also
+// leaves out requests by agents of other clusters, because an agent may create
+// requests with any subject. Any user may have created the remaining requests,
+// so show or check the requester. List reads page by page, so the reader must
+// not be a cache.
 func List(ctx context.Context, c client.Reader, cluster string, keep func(*Request) bool) ([]*Request, error) {
 	labels := client.ListOption(client.HasLabels{ocm.ClusterNameLabel})
 	if cluster != "" {
@@ -34,7 +35,7 @@ func List(ctx context.Context, c client.Reader, cluster string, keep func(*Reque
 		}
 		request, err := Parse(csr)
 		if err == nil && isAgents(csr) && keep(request) && !isOtherAgent(&csr.Spec, request.Cluster) {
-			alone := *csr // else it keeps its page in memory
+			alone := *csr // otherwise it keeps its page in memory
 			request.Object = &alone
 			found = append(found, request)
 		}
@@ -56,12 +57,12 @@ func isOtherAgent(spec *certificatesv1.CertificateSigningRequestSpec, cluster st
 	})
 }
 
-// page bounds the memory of a list: without an admission policy, a request has
+// page bounds the memory of a list. Without an admission policy, a request has
 // up to 1.5 MiB.
 const page = client.Limit(20)
 
 // eachRequest lists CertificateSigningRequests page by page. An error ends it.
-// A cache has no pages: it returns an error after the first one.
+// A cache has no pages: it returns an error after the first page.
 func eachRequest(ctx context.Context, c client.Reader,
 	labels client.ListOption) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
 	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {

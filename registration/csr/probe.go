@@ -20,16 +20,16 @@ var ErrUnsupported = errors.New("the hub does not sign client certificates")
 const (
 	probeInterval = 250 * time.Millisecond
 	probeTimeout  = 30 * time.Second
-	probeLifetime = 600 // seconds, the least that the API server allows
+	probeLifetime = 600 // seconds, the minimum of the API server
 )
 
 // Probe tests whether a hub can register clusters by certificate. It creates a
 // CertificateSigningRequest, approves it, waits up to 30 s for a certificate,
 // and deletes the request. The certificate's user has no rights, and Probe
 // drops its key. The error matches [ErrUnsupported] if the hub does not sign in
-// time, as on Amazon EKS: use another auth type there. The client needs the
-// verbs create, get and delete on CertificateSigningRequests, and the rights to
-// approve requests of the signer kubernetes.io/kube-apiserver-client.
+// time, as on Amazon EKS. Such a hub needs another auth type. The client needs
+// the verbs create, get and delete on CertificateSigningRequests, and the
+// rights to approve requests of the signer kubernetes.io/kube-apiserver-client.
 func Probe(ctx context.Context, c client.Client) (err error) {
 	csr, err := probeRequest()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 // RecordIn returns the agent that a cluster is accepted for, with the key of
-// its first request, from the ClusterRole of the cluster. Agent is "" if none
-// is recorded.
+// its first request, from the ClusterRole of the cluster. Agent is "" without a
+// record.
 func RecordIn(role *rbacv1.ClusterRole, cluster string) Identity {
 	recorded := role.Annotations
 	return Identity{Cluster: cluster, Agent: recorded[ocm.AgentAnnotation], Key: recorded[ocm.AgentKeyAnnotation]}
@@ -40,8 +40,8 @@ func (r *Request) Record(ctx context.Context, c client.Client, role *rbacv1.Clus
 }
 
 // Replaces returns the name of the recorded agent that an approval would
-// replace, which may be the same name with another key. It is "" if the
-// approval replaces none.
+// replace. It may be the same name with another key. It is "" if the approval
+// replaces none.
 func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, err error) {
 	role, err := registration.GetClusterRole(ctx, c, r.Cluster)
 	if err != nil {
@@ -55,21 +55,22 @@ func (r *Request) Replaces(ctx context.Context, c client.Reader) (agent string, 
 
 // Approve approves the request on behalf of an administrator; the message names
 // the program. It first records the agent of the request in the cluster's
-// ClusterRole, in the place of any other that is recorded when it writes. From
-// then on the hub approves only requests of this agent. If the ClusterRole does
-// not exist, or records neither a grant nor an agent, the hub finds the
+// ClusterRole, and replaces any other agent that is recorded when it writes.
+// From then on the hub approves only requests of this agent. If the ClusterRole
+// does not exist, or records neither a grant nor an agent, the hub finds the
 // approved request and records its agent.
 //
-// Approve checks no requester, and accepts no cluster: the hub gives the agent
-// of a cluster without acceptance no rights. It refuses a cluster that was
-// accepted with another auth type, whose rights any certificate of the cluster
-// would have. The error is a conflict if the request was decided, deleted or
-// changed since it was read; nothing is recorded then.
+// Approve does not check the requester, and accepts no cluster: the hub gives
+// the agent of a cluster without acceptance no rights. It refuses a cluster
+// that was accepted with another auth type, because any certificate of the
+// cluster would have the rights of that type. The error is a conflict if the
+// request was decided, deleted or changed since it was read. Approve then
+// records nothing.
 //
 // It needs the rights to approve for the signer, to update the approval of
 // requests, and to get ClusterRoles. To record an agent of another name it also
-// needs the right to update ClusterRoles. Without that right, an agent of the
-// same name with another key is approved, and the record stays.
+// needs the right to update ClusterRoles. Without that right, Approve approves
+// an agent of the same name with another key, and the record stays.
 func (r *Request) Approve(ctx context.Context, c client.Client, message string) error {
 	if err := setDecision(ctx, c, r.Object, certificatesv1.CertificateApproved, message, client.DryRunAll); err != nil {
 		return err
@@ -82,10 +83,10 @@ func (r *Request) Approve(ctx context.Context, c client.Client, message string) 
 }
 
 // Deny denies the request on behalf of an administrator. The agent then reports
-// the message, and asks again once the request is deleted, which Kubernetes
-// does after an hour. Deny takes no access away: withdraw the acceptance of the
-// ManagedCluster for that. The error is a conflict if the request has changed
-// since it was read.
+// the message. It asks again once the request is deleted, which Kubernetes does
+// after an hour. Deny removes no access: to do so, withdraw the acceptance of
+// the ManagedCluster. The error is a conflict if the request has changed since
+// it was read.
 func (r *Request) Deny(ctx context.Context, c client.Client, message string) error {
 	return setDecision(ctx, c, r.Object, certificatesv1.CertificateDenied, message)
 }

@@ -28,7 +28,7 @@ type target struct {
 	signer   string
 	subject  pkix.Name
 	declare  *ocm.Registration // of an add-on's kubeClient item
-	approval string            // what to do on the hub if the request waits
+	approval string            // the remedy on the hub if the request waits
 }
 
 func targetOf(in registration.Input) (target, error) {
@@ -48,8 +48,8 @@ func targetOf(in registration.Input) (target, error) {
 }
 
 // name returns the name of the target's CertificateSigningRequest for a key. It
-// is a hash of all that the request says, so an agent that restarts finds the
-// request that it made.
+// is a hash of the whole content of the request, so a restarted agent finds its
+// earlier request.
 func (t target) name(key crypto.PublicKey) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -61,7 +61,7 @@ func (t target) name(key crypto.PublicKey) (string, error) {
 	}
 	hash := sha256.New()
 	for _, part := range [][]byte{public, subject, []byte(t.signer)} {
-		_ = binary.Write(hash, binary.BigEndian, uint64(len(part))) // a hash takes all writes
+		_ = binary.Write(hash, binary.BigEndian, uint64(len(part))) // a hash accepts all writes
 		hash.Write(part)
 	}
 	return t.prefix + hex.EncodeToString(hash.Sum(nil)[:16]), nil
