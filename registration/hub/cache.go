@@ -23,19 +23,19 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// hashAnnotation tells in the cache that annotations have changed.
+// hashAnnotation shows in the cache that annotations have changed.
 const hashAnnotation = "registration.open-cluster-management.io/hash-of-annotations"
 
-// Limits of a list in the cache. Those that the hub writes have at most two
-// items and 500 bytes.
+// Limits of a list in the cache. The hub's own lists have at most two items and
+// 500 bytes.
 const maxItems, maxList = 16, 2 << 10
 
 // CacheOptions returns options for the cache of a manager that runs a Hub and
 // the controllers of its drivers. They bound the memory that writers of objects
-// can take. The cache keeps what these controllers read, less than 8 KiB of
-// each object:
+// can take. The cache keeps the fields that these controllers read, less than 8
+// KiB of each object:
 //
-//   - CertificateSigningRequests: metadata of those with the label
+//   - CertificateSigningRequests: metadata, for requests with the label
 //     [ocm.ClusterNameLabel].
 //   - ManagedClusters: acceptance, the status of the conditions of hub and
 //     agent, and a hash in place of the annotations.
@@ -48,7 +48,7 @@ const maxItems, maxList = 16, 2 << 10
 //
 // Other controllers of the manager read the same cache. Let them read other
 // requests and fields through the manager's API reader. Never update an object
-// from this cache, which would remove what the cache does not keep.
+// from this cache: the update would remove the dropped fields.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Label: ofClusters(),
 		Transform: strip}}
@@ -65,8 +65,8 @@ func ofClusters() labels.Selector {
 	return labels.NewSelector().Add(*has)
 }
 
-// stripOther handles add-ons too: a cache has no options of their own for
-// objects that the hub may not serve.
+// stripOther handles add-ons too, because a cache cannot have options for a
+// kind that the hub may not serve.
 func stripOther(in any) (any, error) {
 	if o, ok := in.(*metav1.PartialObjectMetadata); ok && o.Kind == "ManagedClusterAddOn" {
 		return strip(in)
@@ -96,7 +96,7 @@ func strip(in any) (any, error) {
 			o.Rules = nil
 		}
 	case *rbacv1.RoleBinding, *rbacv1.ClusterRoleBinding:
-		role, subjects := partsOf(o.(client.Object)) //nolint:errcheck,forcetypeassert // both are
+		role, subjects := partsOf(o.(client.Object)) //nolint:errcheck,forcetypeassert // both types are known
 		if *subjects = bounded(*subjects); len(role.Name)+len(role.Kind)+len(role.APIGroup) > maxList {
 			*role = rbacv1.RoleRef{}
 		}
@@ -105,12 +105,12 @@ func strip(in any) (any, error) {
 	}
 	o.SetOwnerReferences(bounded(owners))
 	if o.SetFinalizers(bounded(finalizers)); len(finalizers) > 0 && len(o.GetFinalizers()) == 0 {
-		o.SetFinalizers([]string{"too many for the cache"}) // these keep a binding in force too
+		o.SetFinalizers([]string{"too many for the cache"}) // finalizers keep a binding in force too
 	}
 	return in, nil
 }
 
-// stripMetadata leaves what the API server bounds or writes.
+// stripMetadata keeps the fields that the API server bounds or writes.
 func stripMetadata(o metav1.Object) {
 	kept := map[string]string{}
 	for _, key := range []string{ocm.ClusterNameLabel, addon.NameLabel, ocm.AddOnLabel, ocm.TokenLabel} {
@@ -118,7 +118,7 @@ func stripMetadata(o metav1.Object) {
 			kept[key] = value
 		}
 	}
-	if len(o.GetName()) > validation.DNS1123SubdomainMaxLength { // RBAC has no limit, and nothing here has such a name
+	if len(o.GetName()) > validation.DNS1123SubdomainMaxLength { // RBAC has no limit on names; the hub uses no such name
 		o.SetName(fmt.Sprintf("%x", sha256.Sum256([]byte(o.GetName()))))
 	}
 	o.SetLabels(kept)
@@ -130,8 +130,8 @@ func stripMetadata(o metav1.Object) {
 	o.SetSelfLink("")
 }
 
-// bounded returns nil instead of a list that is larger than those that the hub
-// writes. It differs from these too.
+// bounded returns nil instead of a list that is larger than the hub's own
+// lists. It differs from them too.
 func bounded[T any](list []T) []T {
 	if len(list) > maxItems {
 		return nil

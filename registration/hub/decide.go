@@ -19,7 +19,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// decide brings everything but the Lease to the documented state.
+// decide brings everything except the Lease to the documented state.
 func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	err := registration.CheckClusterName(cluster.Name)
 	switch {
@@ -43,9 +43,9 @@ func (h *Hub) decide(ctx context.Context, cluster *ocm.ManagedCluster) error {
 			Reason: refused.Reason, Message: refused.Message})
 }
 
-// admit grants an accepted cluster what it needs. Each step relies on those
-// before: the finalizer and the record precede the grant, so that a restart at
-// any moment still revokes all that was granted; the RBAC comes last.
+// admit grants an accepted cluster its access. Each step relies on the earlier
+// ones. The finalizer and the record precede the grant, so a restart at any
+// moment still revokes everything that was granted. The RBAC comes last.
 func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
@@ -78,7 +78,7 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if err := h.grant(ctx, cluster, role, driver, granted); err != nil {
 		return err
 	}
-	if !stateOf(cluster).HasAccess() { // else checkLease repairs it
+	if !stateOf(cluster).HasAccess() { // otherwise checkLease repairs it
 		if _, err := h.readLease(ctx, cluster, true); err != nil {
 			return err
 		}
@@ -89,8 +89,9 @@ func (h *Hub) admit(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	return h.reportAccepted(ctx, cluster, granted, claimed, claimErr)
 }
 
-// checkShown refuses a first grant of another claim than the administrator was
-// shown: a hub with other drivers, or another default, reads another one.
+// checkShown refuses a first grant of a claim that differs from the one that
+// the administrator was shown. A hub with other drivers, or another default,
+// reads another claim.
 func checkShown(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claimed registration.Claim) error {
 	shown := registration.StateOf(cluster, role, registration.Claim{}).Claim
 	if shown == (registration.Claim{}) || shown == claimed {
@@ -105,8 +106,8 @@ func stateOf(cluster *ocm.ManagedCluster) registration.State {
 	return registration.StateOf(cluster, nil, registration.Claim{})
 }
 
-// checkLost refuses a cluster whose ClusterRole is gone: a record of what it
-// claims now would hide what it was granted.
+// checkLost refuses a cluster whose ClusterRole is gone. To record its present
+// claim would hide what it was granted.
 func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	s := stateOf(cluster)
 	switch {
@@ -123,8 +124,8 @@ func checkLost(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 			"Then deny the cluster and accept it again", registration.ClusterRoleName(cluster.Name), s.Message)
 }
 
-// exclude revokes a cluster that was accepted and is not any more, or looks
-// whether a new one is approved without a person.
+// exclude revokes a cluster that is no longer accepted. For a new cluster, it
+// checks whether a driver approves it.
 func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	role, err := h.role(ctx, cluster.Name)
 	if err != nil {
@@ -136,10 +137,10 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	if !wasGranted(role) && !wasAccepted(cluster) {
 		return h.autoApprove(ctx, cluster, role)
 	}
-	// The condition precedes the loss of the record: otherwise a restart in
-	// between may take the cluster for a new one, and approve it. A condition
-	// that cannot be written keeps nothing granted: the finalizer is a sign
-	// too.
+	// The condition is written before the record is deleted. Otherwise a
+	// restart in between may treat the cluster as a new one, and approve it. An
+	// unwritable condition does not keep a grant, because the finalizer is a
+	// sign too.
 	err = h.report(ctx, cluster, corev1.EventTypeNormal,
 		metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionFalse,
 			Reason: ocm.ReasonHubDenied,
@@ -152,7 +153,7 @@ func (h *Hub) exclude(ctx context.Context, cluster *ocm.ManagedCluster) error {
 }
 
 // wasAccepted reports whether the cluster was accepted or denied before. Either
-// sign suffices: where the admission policy is missing, an agent may write the
+// sign suffices, because without the admission policy an agent may write the
 // conditions.
 func wasAccepted(cluster *ocm.ManagedCluster) bool {
 	s := stateOf(cluster)
@@ -161,12 +162,12 @@ func wasAccepted(cluster *ocm.ManagedCluster) bool {
 }
 
 // autoApprove accepts a new cluster if its driver approves. The hub creates the
-// namespace after that, so one that exists is of an earlier cluster of the
-// name, or of none.
+// namespace later, so an existing namespace belongs to an earlier cluster of
+// the same name, or to no cluster.
 func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	claimed, err := h.claim(cluster)
 	if err != nil && isPending(role) {
-		return errors.Join(err, h.publish(ctx, cluster, role, claimed)) // nothing, in the place of what it showed
+		return errors.Join(err, h.publish(ctx, cluster, role, claimed)) // publishes no claim, in place of the earlier one
 	} else if err != nil {
 		return err
 	}
@@ -200,8 +201,8 @@ func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role
 	return h.admit(ctx, cluster)
 }
 
-// wait leaves a new cluster alone until an administrator accepts it. Only a
-// refusal whose cause is gone is replaced.
+// wait leaves a new cluster alone until an administrator accepts it. It
+// replaces a refusal only if its cause is gone.
 func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 	h.schedule(cluster.Name, registration.Claim{}, 0)
 	if stateOf(cluster).Reason == "" {
@@ -212,16 +213,17 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 			Reason: ocm.ReasonWaiting, Message: "the cluster waits for an administrator of the hub to accept it"})
 }
 
-// release revokes a cluster that is being deleted, then lets it go. It also
-// revokes what a cluster left behind whose ManagedCluster is gone: the
-// finalizer may have been removed. It returns when to look again at what keeps
-// the cluster.
+// release revokes a cluster that is being deleted, then removes the finalizer.
+// It also revokes the remains of a cluster whose ManagedCluster is gone,
+// because the finalizer may have been removed. It returns the time of the next
+// look at the objects that keep the cluster.
 func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	exists := cluster.ResourceVersion != ""
 	if exists {
 		h.setState(cluster.Name, stateOf(cluster).Stage)
 	}
-	// else it was never granted anything, and another object may have its name
+	// otherwise it was never granted anything, and its name may belong to
+	// another object
 	if registration.CheckClusterName(cluster.Name) == nil {
 		if err := h.unbind(ctx, cluster.Name); err != nil {
 			return 0, err
@@ -250,7 +252,7 @@ func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again t
 	return again, client.IgnoreNotFound(err)
 }
 
-// claim returns what a cluster claimed that it is. Errors are refusals.
+// claim returns the identity that a cluster claims. Errors are refusals.
 func (h *Hub) claim(cluster *ocm.ManagedCluster) (none registration.Claim, err error) {
 	var claimed []registration.Claim
 	for _, d := range h.options.Drivers {

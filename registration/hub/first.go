@@ -20,8 +20,8 @@ import (
 const (
 	// rolesPage is the number of ClusterRoles in one response to a list.
 	rolesPage = 500
-	// clustersPage is smaller: agents write ManagedClusters, of up to 400 kB as
-	// JSON, and the client holds a response more than twice.
+	// clustersPage is smaller, because agents write ManagedClusters of up to
+	// 400 kB as JSON, and the client holds a response more than twice.
 	clustersPage = 50
 	// maxClaim is the length of the longest claim that the hub keeps of a
 	// listed cluster.
@@ -31,20 +31,20 @@ const (
 // settled describes an accepted, joined and available cluster whose
 // ManagedCluster and ClusterRole need no change. It serves the first reconcile
 // of the cluster, and only while the cache holds the same versions. That
-// reconcile writes nothing and calls no driver's Grant, so a cache that lags
-// behind delays a revocation, but never grants anything.
+// reconcile writes nothing and calls no driver's Grant. So a cache that lags
+// behind may delay a revocation, but never grants anything.
 type settled struct {
 	cluster, role string // resourceVersions
 	granted       registration.Claim
 	lease         time.Duration // until the first read of the Lease
 }
 
-// list finds the settled clusters past the cache, in pages. The hub starts with
-// a few large requests instead of several for each cluster. After an error the
-// hub reads each cluster by itself.
+// list finds the settled clusters past the cache, in pages. The hub then starts
+// with a few large requests instead of several for each cluster. After an error
+// the hub reads each cluster separately.
 func (h *Hub) list(ctx context.Context) error {
 	if h.options.Relay {
-		return nil // the rights of the relay are read for each cluster
+		return nil // each cluster's reconcile reads the rights of the relay
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func (h *Hub) isSettled(cluster *ocm.ManagedCluster, granted registration.Claim)
 		meta.FindStatusCondition(cluster.Status.Conditions, want.Type).ObservedGeneration == cluster.Generation
 }
 
-// pages calls list for each page, until one names no next page.
+// pages calls list for each page, until a page names no next page.
 func pages(size int64, list func(options *client.ListOptions) (next string, err error)) error {
 	for next := ""; ; {
 		var err error
@@ -133,8 +133,8 @@ func pages(size int64, list func(options *client.ListOptions) (next string, err 
 }
 
 // skip reports whether the first reconcile of a cluster has nothing to do, and
-// when the next one is due. It goes by the list unless an object has changed
-// since. Otherwise a whole reconcile reads past the cache.
+// when the next one is due. It relies on the list unless an object has changed
+// since. Otherwise a complete reconcile reads past the cache.
 func (h *Hub) skip(ctx context.Context, name string) (next time.Duration, ok bool) {
 	s, ok := h.takeSettled(name)
 	if !ok {
@@ -159,7 +159,7 @@ func (h *Hub) holds(ctx context.Context, name string, o client.Object, version s
 	return h.options.Client.Get(ctx, client.ObjectKey{Name: name}, o) == nil && o.GetResourceVersion() == version
 }
 
-// takeSettled returns what the list found of a cluster, once.
+// takeSettled returns the result of the list for a cluster, once.
 func (h *Hub) takeSettled(cluster string) (settled, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// grant calls the driver when that is due, unless the role shows that the
+// grant calls the driver when its call is due, unless the role shows that the
 // driver has nothing to do.
 func (h *Hub) grant(
 	ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, driver registration.HubDriver,
@@ -40,7 +40,7 @@ func (h *Hub) grant(
 	err = fmt.Errorf("grant cluster %q: %w", cluster.Name, err)
 	h.event(cluster, corev1.EventTypeWarning, ocm.ReasonGrantFailed, err.Error())
 	if stateOf(cluster).HasAccess() {
-		return err // it keeps what it has
+		return err // the cluster keeps its access
 	}
 	setErr := h.setCondition(ctx, cluster, metav1.Condition{Type: ocm.ConditionHubAccepted,
 		Status: metav1.ConditionFalse, Reason: ocm.ReasonGrantFailed, Message: err.Error()})
@@ -58,8 +58,8 @@ func isGranted(driver registration.HubDriver, cluster string, role *rbacv1.Clust
 	return ok && d.Granted(cluster, role)
 }
 
-// revoke has the recorded driver take away what it granted, then deletes the
-// record. Denial keeps the agent in it.
+// revoke calls the recorded driver to revoke its grant, then deletes the
+// record. After a denial the record keeps the agent.
 func (h *Hub) revoke(ctx context.Context, cluster *ocm.ManagedCluster, denied bool) error {
 	name := cluster.Name
 	m := h.memory(name)

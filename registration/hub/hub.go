@@ -31,9 +31,9 @@ type Options struct {
 	// Default is the auth type of clusters without the annotations of any
 	// driver. "" refuses such clusters.
 	Default string
-	// OCMAgents gives clusters what agents of Open Cluster Management need: to
-	// list and watch all certificate requests, and to list, watch and update
-	// their own ManagedCluster. The hub needs the rights of
+	// OCMAgents gives clusters the rights that agents of Open Cluster
+	// Management need: to list and watch all certificate requests, and to list,
+	// watch and update their own ManagedCluster. The hub needs the rights of
 	// manifests.OCMAgentsRBAC.
 	OCMAgents bool
 	// Relay lets the relay of manifests.RelayRBAC act as the recorded agent of
@@ -67,7 +67,7 @@ type Hub struct {
 	settled  map[string]settled // by cluster, each until its first reconcile
 }
 
-// memory holds what the hub has seen of a cluster. It may be lost at any time:
+// memory holds the hub's observations of a cluster. It may be lost at any time:
 // the next reconcile then reads everything again. Only the reconcile of that
 // cluster uses it.
 type memory struct {
@@ -75,7 +75,7 @@ type memory struct {
 	// available is the status ManagedClusterConditionAvailable of a joined
 	// cluster.
 	available string
-	grant     registration.Claim // that the driver verified last
+	grant     registration.Claim // the claim that the driver verified last
 	nextAt    time.Time          // when to ask the driver again
 	lease     leaseMemory
 }
@@ -103,7 +103,8 @@ func New(options Options) (*Hub, error) {
 	return h, h.register(options.Registerer)
 }
 
-// checkNames refuses drivers without a name and two of one name.
+// checkNames refuses drivers without a name, and two drivers with the same
+// name.
 func checkNames(drivers []registration.HubDriver) error {
 	seen := map[string]bool{}
 	for _, d := range drivers {
@@ -119,7 +120,7 @@ func checkNames(drivers []registration.HubDriver) error {
 	return nil
 }
 
-// errPostponed says that a failure is reported, and that its retry is
+// errPostponed means that a failure is reported, and that its retry is
 // scheduled.
 var errPostponed = errors.New("postponed")
 
@@ -150,7 +151,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	cluster := &ocm.ManagedCluster{}
-	// A cache that lags behind must not revoke a cluster that exists, and
+	// A cache that lags behind must not revoke an existing cluster, and
 	// CacheOptions drop annotations.
 	err := h.reader().Get(ctx, req.NamespacedName, cluster)
 	if client.IgnoreNotFound(err) != nil {
@@ -166,7 +167,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 }
 
 // reconcile brings a cluster that is not being deleted to the documented state,
-// and returns when to look again.
+// and returns the time of the next look.
 func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	h.setAvailable(cluster)
 	decideErr := h.decide(ctx, cluster)
@@ -176,14 +177,14 @@ func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.
 		return 0, err
 	}
 	if at := h.memory(cluster.Name).nextAt; !at.IsZero() {
-		// What became due during the reconcile is not lost.
+		// A time that passed during the reconcile is due at once.
 		next = earliest(next, max(at.Sub(h.options.Now()), time.Millisecond))
 	}
 	return next, nil
 }
 
-// patch keeps the fields that our types do not know, and fails if the object
-// has changed since it was read.
+// patch keeps fields that our types do not know. It fails if the object has
+// changed since it was read.
 func (h *Hub) patch(ctx context.Context, cluster *ocm.ManagedCluster, change func()) error {
 	base := cluster.DeepCopy()
 	change()
@@ -208,8 +209,9 @@ func (h *Hub) memory(cluster string) *memory {
 	return m
 }
 
-// schedule remembers what the driver verified, if anything, and when to ask it
-// again. What the name hashes to spreads the clusters over a fifth of the time.
+// schedule remembers the claim that the driver verified, if any, and the time
+// of its next call. A hash of the name spreads the clusters over a fifth of the
+// time.
 func (h *Hub) schedule(cluster string, verified registration.Claim, after time.Duration) {
 	if after <= 0 || after > resync {
 		after = resync
@@ -221,7 +223,7 @@ func (h *Hub) schedule(cluster string, verified registration.Claim, after time.D
 	m.grant, m.nextAt = verified, h.options.Now().Add(max(after, time.Second))
 }
 
-// earliest returns the shorter of two waits. Zero is none.
+// earliest returns the shorter of two waits. Zero means none.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b

@@ -16,28 +16,29 @@ import (
 )
 
 const (
-	// graceLeases is how many lease durations may pass without a renewal.
+	// graceLeases is the number of lease durations that may pass without a
+	// renewal.
 	graceLeases = 5
-	// maxLeaseDuration bounds the wait, since an agent may write anything into
-	// its ManagedCluster.
+	// maxLeaseDuration bounds the wait, because an agent may write any value
+	// into its ManagedCluster.
 	maxLeaseDuration     = 24 * time.Hour
 	defaultLeaseDuration = time.Minute
 )
 
-// leaseMemory is when the hub last saw the Lease of a cluster renewed, by the
-// hub's own clock.
+// leaseMemory holds the times at which the hub last saw and checked the Lease
+// of a cluster, by the hub's own clock.
 type leaseMemory struct {
 	version          string
 	renewed, checked time.Time
 }
 
-// begin starts the wait without a Lease: a restarted hub would read the Leases
-// of all clusters at once.
+// begin starts the wait without reading the Lease. Otherwise a restarted hub
+// would read the Leases of all clusters at once.
 func (m *leaseMemory) begin(now time.Time) { m.renewed, m.checked = now, now }
 
-// observe records a Lease, which is empty where there is none. The clock of the
-// agent may be wrong: its time counts only between the last check and now. A
-// version that differs from none proves no renewal.
+// observe records a Lease, or an empty one if it does not exist. The clock of
+// the agent may be wrong, so its time counts only between the last check and
+// now. The first version that the hub sees proves no renewal.
 func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	if lease.ResourceVersion != m.version {
 		renewed := now
@@ -55,7 +56,7 @@ func (m *leaseMemory) observe(lease *coordinationv1.Lease, now time.Time) {
 	m.version, m.checked = lease.ResourceVersion, now
 }
 
-// readLease returns the Lease of a cluster. It creates a missing one of an
+// readLease returns the Lease of a cluster. It creates a missing Lease of an
 // accepted cluster, because agents may only renew it.
 func (h *Hub) readLease(
 	ctx context.Context, cluster *ocm.ManagedCluster, accepted bool,
@@ -72,14 +73,14 @@ func (h *Hub) readLease(
 	return lease, nil
 }
 
-// checkLease repairs the Lease of an accepted cluster. It sets a joined
-// cluster's Available to Unknown if its agent no longer renews its Lease, and
-// returns the time until that is due.
+// checkLease repairs the Lease of an accepted cluster. If the agent of a joined
+// cluster no longer renews its Lease, it sets Available to Unknown. It returns
+// the time until the next check.
 func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	s, m := stateOf(cluster), &h.memory(cluster.Name).lease
 	lost := s.Joined != metav1.ConditionTrue || s.Available == metav1.ConditionUnknown
 	if lost {
-		*m = leaseMemory{} // an agent that comes back has all the time again
+		*m = leaseMemory{} // an agent that returns has the whole time again
 	}
 	accepted := s.Stage == registration.StageAccepted
 	if lost && !accepted {
@@ -107,9 +108,8 @@ func (h *Hub) checkLease(ctx context.Context, cluster *ocm.ManagedCluster) (time
 }
 
 // firstLease returns the time from the start of the wait to the first read of
-// the Lease. The read at half of the grace learns the version. The next read,
-// at the end of the grace, then shows whether an agent with a wrong clock
-// renews.
+// the Lease, half of the grace. This read learns the version. The next read, at
+// the end of the grace, then shows whether an agent with a wrong clock renews.
 func firstLease(cluster *ocm.ManagedCluster) time.Duration {
 	return graceLeases * leaseDuration(cluster, &coordinationv1.Lease{}) / 2
 }
@@ -122,8 +122,8 @@ func newLease(cluster *ocm.ManagedCluster, now time.Time) coordinationv1.Lease {
 	}
 }
 
-// leaseDuration returns the longer of the durations that the cluster and its
-// agent have. An agent takes up a shorter one late.
+// leaseDuration returns the longer of the cluster's and its agent's durations,
+// because an agent adopts a shorter one late.
 func leaseDuration(cluster *ocm.ManagedCluster, lease *coordinationv1.Lease) time.Duration {
 	d := time.Duration(cluster.Spec.LeaseDurationSeconds) * time.Second
 	if d <= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// register shows the metrics
+// register registers the metrics
 //
 //	registration_hub_clusters{state}                                  clusters that are pending, accepted, denied, refused or deleting
 //	registration_hub_joined_clusters{available}                       clusters that have joined, by whether they are available
@@ -61,8 +61,8 @@ func (h *Hub) setAvailable(cluster *ocm.ManagedCluster) {
 	count(h.joined, &h.memory(cluster.Name).available, available)
 }
 
-// count moves a cluster from one value of a gauge's label to another. It counts
-// nowhere if the value is empty.
+// count moves a cluster from one value of a gauge's label to another. It
+// ignores an empty value.
 func count(gauge *prometheus.GaugeVec, was *string, now string) {
 	if *was == now {
 		return
@@ -76,7 +76,7 @@ func count(gauge *prometheus.GaugeVec, was *string, now string) {
 	*was = now
 }
 
-// forget drops the memory of a cluster that is gone.
+// forget drops the memory of a deleted cluster.
 func (h *Hub) forget(cluster string) {
 	h.setState(cluster, "")
 	count(h.joined, &h.memory(cluster).available, "")
@@ -86,8 +86,8 @@ func (h *Hub) forget(cluster string) {
 	delete(h.settled, cluster)
 }
 
-// call runs one operation of a driver for a cluster, with a deadline. A driver
-// that refuses does not refuse the cluster, which keeps what it has.
+// call runs one operation of a driver for a cluster, with a deadline. If the
+// driver refuses, the cluster is not refused and keeps its access.
 func (h *Hub) call(ctx context.Context, driver registration.HubDriver, cluster, operation string,
 	do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

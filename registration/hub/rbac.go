@@ -38,14 +38,14 @@ func isPending(role *rbacv1.ClusterRole) bool {
 	return role.Annotations[ocm.PendingSourceAnnotation] != ""
 }
 
-// isForeign reports whether a ClusterRole exists that is neither ours nor of
-// the cluster.
+// isForeign reports whether an existing ClusterRole belongs neither to the hub
+// nor to the cluster.
 func isForeign(role *rbacv1.ClusterRole, cluster string) bool {
 	return role.ResourceVersion != "" && !wasGranted(role) && !isPending(role) && !isOf(role, cluster)
 }
 
-// role reads the ClusterRole of a cluster, without the cache: a grant by the
-// record of a role that is gone could not be revoked. Where there is none the
+// role reads the ClusterRole of a cluster, without the cache. A grant by the
+// record of a deleted role could not be revoked. Without a ClusterRole the
 // result is empty.
 func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
@@ -56,7 +56,7 @@ func (h *Hub) role(ctx context.Context, cluster string) (*rbacv1.ClusterRole, er
 	return role, nil
 }
 
-// publish shows what a cluster that is not accepted claims, in its ClusterRole
+// publish shows the claim of a cluster that is not accepted, in its ClusterRole
 // without rules. Only the hub can run the Go code that reads a claim.
 func (h *Hub) publish(
 	ctx context.Context, cluster *ocm.ManagedCluster, have *rbacv1.ClusterRole, claimed registration.Claim,
@@ -67,7 +67,7 @@ func (h *Hub) publish(
 	return h.writeRole(ctx, cluster.Name, have, want)
 }
 
-// writeRole writes the ClusterRole of a cluster, unless it is as it should be.
+// writeRole writes the ClusterRole of a cluster, unless it equals want.
 func (h *Hub) writeRole(ctx context.Context, cluster string, have, want *rbacv1.ClusterRole) (err error) {
 	if isForeign(have, cluster) {
 		return taken("ClusterRole", have, cluster)
@@ -104,7 +104,7 @@ func isOf(o client.Object, cluster string) bool {
 	return o.GetLabels()[ocm.ClusterNameLabel] == cluster
 }
 
-// taken refuses to change what something else has made.
+// taken refuses to change an object that another program has created.
 func taken(kind string, o client.Object, cluster string) error {
 	return refusal.New(reasonRBACTaken,
 		"the %s %q exists and is not of cluster %q: delete it, or deny this cluster and choose another name",
@@ -114,7 +114,7 @@ func taken(kind string, o client.Object, cluster string) error {
 // clusterRules let an agent ask for certificates, and use its own
 // ManagedCluster. OCM's agents list and watch through informers, write whole
 // objects, and ask for the right to renew without a name. OCM's webhook adds a
-// cluster that is in no cluster set to the default one.
+// cluster without a cluster set to the default one.
 func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 	rule := func(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names,
@@ -140,8 +140,8 @@ func clusterRules(cluster string, ocmAgents bool) []rbacv1.PolicyRule {
 
 // deleteRecord deletes a role together with its record, unless it has changed
 // since it was read. A denied cluster keeps the recorded agent and its
-// published claim in a role without rules. A role in which the hub wrote
-// nothing is never deleted.
+// published claim in a role without rules. deleteRecord never deletes a role in
+// which the hub wrote nothing.
 func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied bool) (err error) {
 	_, granted := registration.RecordedClaim(role)
 	switch keep := denied && (role.Annotations[ocm.AgentAnnotation] != "" || isPending(role)); {
@@ -161,8 +161,8 @@ func (h *Hub) deleteRecord(ctx context.Context, role *rbacv1.ClusterRole, denied
 	return nil
 }
 
-// ensureNamespace creates the namespace of a cluster. One that exists without
-// our label belongs to something else.
+// ensureNamespace creates the namespace of a cluster. An existing namespace
+// without our label belongs to something else.
 func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	namespace := &corev1.Namespace{}
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, namespace)
@@ -181,8 +181,8 @@ func (h *Hub) ensureNamespace(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// checkUnused refuses automatic approval if the cluster's namespace exists: the
-// cluster would get its content.
+// checkUnused refuses automatic approval if the cluster's namespace exists,
+// because the cluster would get its content.
 func (h *Hub) checkUnused(ctx context.Context, cluster string, claimed registration.Claim) error {
 	err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, &corev1.Namespace{})
 	switch {
@@ -227,8 +227,8 @@ func (h *Hub) bind(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// bindAs creates a binding. One that differs is replaced: no update can change
-// its role.
+// bindAs creates a binding. It replaces one that differs, because no update can
+// change its role.
 func (h *Hub) bindAs(ctx context.Context, cluster string, want client.Object) error {
 	have, err := h.binding(ctx, h.options.Client, want)
 	labelled, same := have != nil && isOf(have, cluster), have != nil && sameBinding(have, want)
@@ -269,14 +269,14 @@ func (h *Hub) unbind(ctx context.Context, cluster string) (errs error) {
 	return errs
 }
 
-// workFinalizer is on bindings that the hub of Open Cluster Management made.
-// Its work agents clean up while the binding is deleted.
+// workFinalizer is the finalizer of bindings that the hub of Open Cluster
+// Management created. Its work agents clean up while the binding is deleted.
 const workFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
 
-// drop deletes a binding. Finalizers keep one in force after that, so it loses
-// its subjects first. One of another role is not the hub's: the API server lets
-// the hub delete it, but not change it. The update is of the live binding,
-// because the cache holds a part.
+// drop deletes a binding. Finalizers keep a deleted binding in force, so drop
+// removes its subjects first. A binding to another role does not belong to the
+// hub: the API server lets the hub delete it, but not change it. drop updates
+// the live binding, because the cache holds only a part.
 func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 	role, _ := partsOf(binding)
 	if ours, _ := partsOf(want); len(binding.GetFinalizers()) > 0 && *role == *ours {
@@ -294,8 +294,8 @@ func (h *Hub) drop(ctx context.Context, binding, want client.Object) error {
 	return client.IgnoreNotFound(h.options.Client.Delete(ctx, binding))
 }
 
-// binding reads the binding with the name of another one. It is nil where there
-// is none.
+// binding reads the binding with the name of another one. It returns nil if
+// there is none.
 func (h *Hub) binding(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
 	var have client.Object = &rbacv1.RoleBinding{}
 	if like.GetNamespace() == "" {

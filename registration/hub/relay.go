@@ -19,7 +19,7 @@ import (
 const relaySuffix = ":relay"
 
 // bindRelay lets the relay act as the recorded agent of a cluster. Without a
-// record it grants nothing, since a rule without names means all.
+// record it grants nothing, because a rule without names allows all names.
 func (h *Hub) bindRelay(ctx context.Context, cluster string, record *rbacv1.ClusterRole) error {
 	agent := record.Annotations[ocm.AgentAnnotation]
 	if !h.options.Relay || agent == "" {
@@ -43,8 +43,8 @@ func (h *Hub) bindRelay(ctx context.Context, cluster string, record *rbacv1.Clus
 	return h.bindAs(ctx, cluster, relayBinding(cluster))
 }
 
-// unbindRelay deletes the binding last, because the cache holds no roles: a
-// failure before leaves a sign.
+// unbindRelay deletes the binding last. The cache holds no roles, so after an
+// earlier failure the binding remains as a sign.
 func (h *Hub) unbindRelay(ctx context.Context, cluster string) error {
 	want := relayBinding(cluster)
 	have, err := h.binding(ctx, h.options.Client, want)

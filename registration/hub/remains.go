@@ -17,13 +17,13 @@ import (
 
 const (
 	reasonRemaining = "ResourceRemaining"
-	// resourceFinalizer is on ManagedClusters that the hub of Open Cluster
-	// Management knew. It keeps one until its namespace holds no
-	// ManagedClusterAddOn and no ManifestWork.
+	// resourceFinalizer is the finalizer of ManagedClusters that the hub of
+	// Open Cluster Management knew. It keeps a cluster until its namespace
+	// holds no ManagedClusterAddOn and no ManifestWork.
 	resourceFinalizer = "cluster.open-cluster-management.io/resource-cleanup"
 
 	remainsInterval = 10 * time.Second
-	maxRemains      = 5 // that the condition names of each kind
+	maxRemains      = 5 // names of each kind in the condition
 )
 
 // remainingKinds lists the kinds that a later cluster of the same name would
@@ -33,8 +33,8 @@ func remainingKinds() []schema.GroupKind {
 		{Group: "work.open-cluster-management.io", Kind: "ManifestWork"}}
 }
 
-// checkRemains says what keeps a deleted cluster, and returns when to look
-// again. It returns 0 if nothing does.
+// checkRemains reports the objects that keep a deleted cluster, and returns the
+// time of the next look. It returns 0 if no object keeps the cluster.
 func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	var all []string
 	for _, kind := range remainingKinds() {

@@ -21,9 +21,9 @@ import (
 // reasonReconcileFailed is the reason of ocm.ConditionReconciled.
 const reasonReconcileFailed = "ReconcileFailed"
 
-// reportFailure shows the error of a reconcile as a condition of its own, since
-// the others show what is granted. It returns the error, so that the reconcile
-// is retried. A conflict alone is not shown.
+// reportFailure shows the error of a reconcile as a condition of its own,
+// because the other conditions show the grants. It returns the error, so the
+// reconcile is retried. It does not show a conflict.
 func (h *Hub) reportFailure(ctx context.Context, cluster *ocm.ManagedCluster, failure error) error {
 	shown := meta.FindStatusCondition(cluster.Status.Conditions, ocm.ConditionReconciled) != nil
 	switch {
@@ -55,8 +55,8 @@ func (h *Hub) reportAccepted(
 	return h.report(ctx, cluster, eventType, condition)
 }
 
-// acceptance returns the condition of an accepted cluster, which also says
-// whether the claim has changed since.
+// acceptance returns the condition of an accepted cluster. The condition also
+// states whether the claim has changed since.
 func acceptance(granted, claimed registration.Claim, claimErr error) metav1.Condition {
 	condition := metav1.Condition{Type: ocm.ConditionHubAccepted, Status: metav1.ConditionTrue,
 		Reason:  ocm.ReasonHubAccepted,
@@ -81,7 +81,7 @@ func (h *Hub) setCondition(ctx context.Context, cluster *ocm.ManagedCluster, c m
 	})
 }
 
-// report sets a condition, and records an Event if it claimed something new.
+// report sets a condition, and records an Event if the condition is new.
 func (h *Hub) report(ctx context.Context, cluster *ocm.ManagedCluster, eventType string, c metav1.Condition) error {
 	known := shows(cluster, c)
 	if err := h.setCondition(ctx, cluster, c); err != nil {

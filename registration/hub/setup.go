@@ -31,8 +31,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// A cluster that fails is tried again after the first time, then after longer
-// ones, up to the second.
+// The bounds of the back-off for a cluster that fails.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
@@ -40,9 +39,9 @@ const (
 
 // SetupWithManager adds the hub and the controllers of its drivers to a
 // manager, whose scheme needs [ocm.AddToScheme]. The hub reconciles up to
-// workers clusters at a time, so that a slow call for one cluster does not
-// delay the others. Elect a leader if several programs run it: two hubs with
-// other drivers would each write over what the other shows of a cluster.
+// workers clusters at a time, so a slow call for one cluster does not
+// delay the others. Elect a leader if several programs run it, because two hubs
+// with different drivers would overwrite each other's conditions of a cluster.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&rbacv1.ClusterRoleBinding{}, toCluster).
 		Watches(&rbacv1.RoleBinding{}, toCluster).
 		Watches(&corev1.Namespace{}, toCluster).
-		WatchesRawSource(source.Func(lists)). // the workers begin after it
+		WatchesRawSource(source.Func(lists)). // the workers start after it
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, SkipNameValidation: &anyName,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)}).
 		Complete(h)
@@ -96,8 +95,9 @@ func (h *Hub) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return nil
 }
 
-// publishAuthTypes shows people and their tools what the hub grants. It tries
-// again until it has the right, and the namespace of the manifests exists.
+// publishAuthTypes shows people and their tools the auth types that the hub
+// grants. It retries until it has the right, and the namespace of the manifests
+// exists.
 func (h *Hub) publishAuthTypes(ctx context.Context, log logr.Logger) {
 	var names []string
 	for _, d := range h.options.Drivers {
@@ -115,8 +115,8 @@ func (h *Hub) publishAuthTypes(ctx context.Context, log logr.Logger) {
 }
 
 // matters reports whether a change of a ManagedCluster needs a reconcile. The
-// hub's own conditions do not: a failure whose message varies would be retried
-// at once, for ever.
+// hub's own conditions need none. Otherwise a failure with a varying message
+// would be retried at once, without end.
 func matters(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*ocm.ManagedCluster)
 	now, ok2 := e.ObjectNew.(*ocm.ManagedCluster)
@@ -132,7 +132,7 @@ func matters(e event.UpdateEvent) bool {
 }
 
 // clusterOf returns the cluster that a namespace, role or binding belongs to,
-// or "". It goes by the name, since a label can be lost.
+// or "". It uses the name, because an object can lose its label.
 func clusterOf(o client.Object) string {
 	name, ours := strings.CutPrefix(o.GetName(), registration.ClusterRoleName(""))
 	if _, isNamespace := o.(*corev1.Namespace); !ours && !isNamespace {
