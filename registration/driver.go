@@ -22,10 +22,10 @@ type Driver interface {
 	// It never changes.
 	Name() string
 
-	// Next compares the stored state with what it should be, and returns the
-	// latter. It changes nothing on the managed cluster: the reconciler stores
-	// the Step, then calls Next again. Calls to the hub go through Input.Hub
-	// and are idempotent.
+	// Next compares the stored state with the desired state, and returns the
+	// desired one. It changes nothing on the managed cluster: the reconciler
+	// stores the Step, then calls Next again. Calls to the hub go through
+	// Input.Hub and are idempotent.
 	//
 	// A driver stores state before it acts on it. It returns a new private key
 	// in Step.State. It requests the certificate in the next call, when
@@ -46,7 +46,7 @@ type Input struct {
 	// labels. Addon names the add-on, and is "" for the cluster's own
 	// registration.
 	Cluster, Agent, Addon string
-	// Item is the registration item of an add-on, the zero value for the
+	// Item is the registration item of an add-on, or the zero value for the
 	// cluster's own registration.
 	Item ocm.Registration
 	// Stored holds the credential's keys of the Secret: Credential.Files,
@@ -54,17 +54,17 @@ type Input struct {
 	// own state from the same Secret.
 	//
 	// Stored has only the two names if another driver made the credential, or
-	// if the hub answered it with 401: get another one. It lacks only the
-	// kubeconfig if the agent cannot use that, for example after an edit:
-	// return the Credential again, from the other keys. Stored of a
-	// customSigner item has only the Files.
+	// if the hub answered it with 401. Get a new credential then. It lacks only
+	// the kubeconfig if the agent cannot use the kubeconfig, for example after
+	// an edit. Return the Credential again then, from the other keys. Stored of
+	// a customSigner item has only the Files.
 	Stored, State map[string][]byte
 	// Hub is a client of the hub. It uses the stored credential if the hub
 	// accepts it, else the bootstrap credential. For add-ons it uses the
 	// cluster's credential.
 	Hub client.Client
-	// Conditions are the conditions of the ManagedCluster or the add-on, empty
-	// without such an object.
+	// Conditions are the conditions of the ManagedCluster or the add-on. They
+	// are empty if the object does not exist.
 	Conditions []metav1.Condition
 	// Annotations are the annotations of the same object.
 	Annotations map[string]string
@@ -76,19 +76,20 @@ type Step struct {
 	// Credential replaces everything that is stored. Nil keeps it.
 	Credential *Credential
 	// State replaces the driver's stored state, such as a pending key. Nil
-	// drops them.
+	// drops it.
 	State map[string][]byte
 	// Condition is set on the ManagedCluster or the add-on. Before the cluster
 	// has a credential of its own it becomes an Event, because bootstrap users
 	// cannot write the status. Return it with every Step: the reconciler writes
-	// only changes. Nil leaves the conditions alone. If several items of an
-	// add-on return the same type, the first False one counts, else the first.
+	// only changes. Nil leaves the conditions unchanged. If several items of an
+	// add-on return the same type, the first one that is False counts, else the
+	// first one.
 	Condition *metav1.Condition
 	// At is the latest time of the next call of Next. The zero time waits for a
 	// change.
 	At time.Time
 	// Declare writes driver and subject into the add-on's item. Nil leaves the
-	// item alone.
+	// item unchanged.
 	Declare *ocm.Registration
 }
 
@@ -103,8 +104,8 @@ type Credential struct {
 	Files map[string][]byte
 }
 
-// Annotator is an optional interface of drivers whose ManagedCluster carries
-// annotations of their own, such as the cluster's ARN.
+// Annotator is an optional interface of drivers that set annotations on their
+// ManagedCluster, such as the cluster's ARN.
 type Annotator interface {
 	// Annotations returns the annotations that the agent sets on its
 	// ManagedCluster, at creation and later.
@@ -122,24 +123,24 @@ type Forgetter interface {
 // program, such as aws. The agent itself never runs one.
 type RESTConfigurer interface {
 	// RESTConfig returns a configuration with the stored credential, which
-	// renews itself and outlives ctx. The agent sets address and CA on it. It
-	// must run no program and read no file that stored names, because the
-	// Secret may be edited.
+	// renews itself and outlives ctx. The agent sets address and CA on it.
+	// RESTConfig must run no program and read no file that stored names,
+	// because a person may edit the Secret.
 	RESTConfig(ctx context.Context, stored map[string][]byte) (*rest.Config, error)
 }
 
 // HubDriver is the hub's half of a driver. Implementations are safe for
-// concurrent use, and one cluster's slow call delays no other cluster. Their
-// errors become conditions and Events, so they never hold a secret.
+// concurrent use. A slow call for one cluster delays no other cluster. Errors
+// become conditions and Events, so they never hold a secret.
 type HubDriver interface {
 	// Name returns the auth type, the same as the agent's half.
 	Name() string
 
 	// Claim returns the identity that the cluster claims, such as an ARN, in
-	// one canonical form. It is pure and reads only its argument, of that only
-	// UID, annotations and spec: an administrator accepts what the hub has read
-	// from these. ok is false if the cluster has no annotations of this driver.
-	// An error refuses the cluster and becomes its condition.
+	// one canonical form. It is pure, and reads only UID, annotations and spec
+	// of its argument, because an administrator accepts the values that the hub
+	// has read from them. ok is false if the cluster has no annotations of this
+	// driver. An error refuses the cluster and becomes its condition.
 	Claim(cluster *ocm.ManagedCluster) (claim string, ok bool, err error)
 
 	// Approves reports whether the driver's configuration accepts the cluster
@@ -148,10 +149,10 @@ type HubDriver interface {
 
 	// Grant gives the accepted cluster its access outside the hub's RBAC; the
 	// reconciler itself maintains the RBAC. It is idempotent and repairs drift.
-	// The duration is the time until the next call, and zero leaves it to the
-	// reconciler. With an error it delays the retry for a cluster without a
-	// grant, instead of the usual back-off of up to a minute. claim is the
-	// claim at the first acceptance, never a later one.
+	// The duration is the time until the next call. With zero, the reconciler
+	// chooses. With an error, the duration delays the retry for a cluster
+	// without a grant, instead of the usual back-off of up to a minute. claim
+	// is the claim at the first acceptance, never a later one.
 	Grant(ctx context.Context, cluster, claim string) (time.Duration, error)
 
 	// Revoke reverses Grant for the recorded claim. It is idempotent, and
