@@ -36,21 +36,23 @@
 // another driver it waits until the agent has withdrawn its condition. Tokens
 // of a deleted ServiceAccount stop working within seconds.
 //
-// The hub finds its objects by labels and names together, so it needs no add-on
-// for that. It looks for them at every start. It gives an object that lost its
-// owner the add-on as owner, and keeps the ServiceAccount and its tokens. It
-// refuses, and never changes or deletes, objects of that name with other labels
-// or with another owner.
+// The hub finds its objects by labels and names together, so it does not need
+// the add-on to find them. It looks for them at every start. If an object has
+// lost its owner, the hub makes the add-on its owner, and keeps the
+// ServiceAccount and its tokens. It refuses objects of that name with other
+// labels or with another owner, and never changes or deletes them.
 //
-// The hub adopts what a hub of Open Cluster Management has left, so its tokens
-// stay valid. That hub's Role and RoleBinding have to give the cluster the
-// tokens of exactly that ServiceAccount. Its labels alone prove nothing.
+// The hub adopts the objects that a hub of Open Cluster Management has left, so
+// their tokens stay valid. That hub's Role and RoleBinding have to give the
+// cluster the tokens of exactly that ServiceAccount. Its labels alone prove
+// nothing.
 //
 // # Rights
 //
 // RBAC lets the hub grant only rights that it holds. [manifests.TokenRBAC]
-// therefore gives it create on serviceaccounts/token of all ServiceAccounts:
-// their names are unknown in advance, and the verb escalate would give more.
+// therefore gives it create on serviceaccounts/token of all ServiceAccounts,
+// because their names are unknown in advance. The verb escalate would give
+// more.
 //
 // An admission policy in the same manifest removes the excess. The controller
 // cannot request a token. It writes ServiceAccounts and Roles only in

@@ -28,11 +28,10 @@ const (
 	minExpirationSeconds = 600
 	// minProductionSeconds is the shortest lifetime without a warning.
 	minProductionSeconds = 3600
-	// patience is how long the hub may take to keep a declaration, and to act
-	// on it, before the condition says what may be wrong.
+	// patience is the time for which the hub may take to keep a declaration and
+	// to act on it. Then the condition states the possible mistakes.
 	patience = time.Minute
-	// A request that fails is repeated after the first time, then after longer
-	// ones, up to the second.
+	// The bounds of the back-off for a request that fails.
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
@@ -47,7 +46,7 @@ const (
 	reasonRequestFailed          = "TokenRequestFailed"
 	reasonUnusable               = "TokenUnusable"
 
-	// agentReasons begin all reasons of the status False.
+	// agentReasons is the prefix of all reasons with the status False.
 	agentReasons = "Token"
 )
 
@@ -97,8 +96,8 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 				d.Name(), in.Item.Type, in.Addon)
 	}
 	p := &call{Driver: d, in: in, progress: progressOf(in.State), account: accountOf(in)}
-	// A token that was edited, or is another ServiceAccount's, counts as
-	// absent.
+	// A token that was edited, or that belongs to another ServiceAccount,
+	// counts as absent.
 	if have, err := parseToken(string(in.Stored[tokenFile]), p.account); err == nil {
 		p.have, p.step.Credential = have, have.credential()
 		d.metrics.expiry(in.Addon, have)
@@ -121,7 +120,7 @@ func (d *Driver) Next(ctx context.Context, in registration.Input) (registration.
 
 // accountOf returns the ServiceAccount that the hub states in its condition,
 // else the declared one, else the specification's. A hub of Open Cluster
-// Management gives another name than ours. Every other name belongs to another
+// Management states another name than ours. Any other name belongs to another
 // ServiceAccount.
 func accountOf(in registration.Input) client.ObjectKey {
 	names := registration.AddOnServiceAccounts(in.Cluster, in.Addon)
@@ -150,7 +149,7 @@ type call struct {
 	*Driver
 	in       registration.Input
 	account  client.ObjectKey
-	have     *token // the stored one, nil if it is not usable
+	have     *token // the stored one, or nil if it is unusable
 	progress progress
 	step     registration.Step
 }
@@ -161,14 +160,14 @@ type problem struct {
 	refused         bool // the hub may have revoked the token
 }
 
-// isGood reports whether the ServiceAccount of the stored token exists, as far
-// as the hub says anything about it.
+// isGood reports whether the ServiceAccount of the stored token exists. It is
+// true if the hub states nothing about the ServiceAccount.
 func (p *call) isGood(uid types.UID, problem *problem) bool {
 	return problem != nil && !problem.refused || uid == p.have.uid
 }
 
-// declare tells the hub driver and subject. It repeats that at most once a
-// minute: a hub that does not know the driver drops the value.
+// declare declares driver and subject to the hub, at most once a minute. A hub
+// that does not know the driver drops the value.
 func (p *call) declare() {
 	if p.declared() {
 		return
@@ -187,15 +186,15 @@ func (p *call) declared() bool {
 		len(s.OrganizationUnits) == 0
 }
 
-// lookAt brings the next look forward.
+// lookAt moves the next look to an earlier time.
 func (p *call) lookAt(at time.Time) {
 	if p.step.At.IsZero() || at.Before(p.step.At) {
 		p.step.At = at
 	}
 }
 
-// infrastructure returns the UID of the ServiceAccount that the hub has made,
-// or why there is none.
+// infrastructure returns the UID of the ServiceAccount that the hub has
+// created, or the reason why none exists.
 func (p *call) infrastructure() (types.UID, *problem) {
 	ready := meta.FindStatusCondition(p.in.Conditions, addon.ConditionTokenInfrastructureReady)
 	if ready != nil && ready.Status == metav1.ConditionTrue {
@@ -233,13 +232,13 @@ func (p *call) waiting() *problem {
 	return &problem{reason: reasonInfrastructureNotReady, message: message}
 }
 
-// keep leaves the token as it is.
+// keep leaves the token unchanged.
 func (p *call) keep() {
 	p.lookAt(p.have.renewAt(p.progress.Received, p.in.Now))
 	p.step.Condition = p.condition(metav1.ConditionTrue, reasonRefreshed, p.have.describe(p.account)+p.warning())
 }
 
-// fail leaves the token as it is, too: it may still be good.
+// fail leaves the token unchanged too, because it may still be valid.
 func (p *call) fail(why *problem) {
 	message := why.message
 	if p.have != nil {
@@ -252,7 +251,7 @@ func (p *call) condition(status metav1.ConditionStatus, reason, message string) 
 	return &metav1.Condition{Type: p.conditionType(), Status: status, Reason: reason, Message: message}
 }
 
-// conditionType returns the name that the hub reads: a hub of Open Cluster
+// conditionType returns the name that the hub reads. A hub of Open Cluster
 // Management knows only its own.
 func (p *call) conditionType() string {
 	if p.account.Name == registration.AddOnServiceAccounts(p.in.Cluster, p.in.Addon)[0] {
@@ -268,7 +267,7 @@ func (p *call) warning() string {
 	return fmt.Sprintf(" Warning: tokens of %d s are meant for tests, use at least %d s.", p.seconds, minProductionSeconds)
 }
 
-// request gets a token, unless the same request has failed a moment ago.
+// request gets a token, unless the same request has just failed.
 func (p *call) request(ctx context.Context, uid types.UID) error {
 	goal := fmt.Sprintf("%s/%d", uid, p.seconds)
 	last := p.progress.Failure
@@ -297,8 +296,8 @@ func (p *call) request(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// exchange calls the TokenRequest API. It returns a problem where the hub
-// answers, and an error where it does not.
+// exchange calls the TokenRequest API. It returns a problem if the hub answers,
+// and an error if it does not.
 func (p *call) exchange(ctx context.Context, uid types.UID) (*token, *problem, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: p.account.Name}}
 	// The UID is a precondition. Kubernetes before 1.34 ignores it, so the

@@ -41,8 +41,8 @@ const (
 	reasonTaken          = "ObjectTaken"
 )
 
-// refusedRetry is how often a refusal is checked again whose cause the hub does
-// not watch, such as another owner's object.
+// refusedRetry is the interval between checks of a refusal whose cause the hub
+// does not watch, such as another owner's object.
 const refusedRetry = 10 * time.Second
 
 // HubOptions configures a Hub.
@@ -51,8 +51,8 @@ type HubOptions struct {
 	// one with hub.CacheOptions. Its scheme needs ocm.AddToScheme and
 	// addon.AddToScheme. Required.
 	Client client.Client
-	// Reader reads add-ons, and what the hub changes, past the cache of Client.
-	// Use the manager's API reader. Required.
+	// Reader reads add-ons, and the objects that the hub changes, past the
+	// cache of Client. Use the manager's API reader. Required.
 	Reader client.Reader
 	// Events records refusals and changes. Nil records nothing.
 	Events events.EventRecorder
@@ -75,7 +75,7 @@ type Hub struct {
 }
 
 // NewHub returns the hub's half. It asks the hub which version of the add-on
-// API it serves. Only RemoveOnly works without one.
+// API it serves. Only with RemoveOnly may the hub serve none.
 func NewHub(options HubOptions) (*Hub, error) {
 	if options.Client == nil || options.Reader == nil {
 		return nil, errors.New("token: HubOptions.Client or Reader is missing: use the manager's client and API reader")
@@ -122,8 +122,8 @@ func requestsFor(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// addOnsOf returns the add-ons of a cluster, also those that are gone and left
-// something behind.
+// addOnsOf returns the add-ons of a cluster. It includes deleted add-ons that
+// left objects behind.
 func (h *Hub) addOnsOf(ctx context.Context, cluster client.Object) (all []reconcile.Request) {
 	lists := []client.ObjectList{&corev1.ServiceAccountList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}}
 	if kind, err := h.options.Client.GroupVersionKindFor(h.api.NewList()); h.served && err == nil {
@@ -151,8 +151,8 @@ func acceptanceChanged(e event.UpdateEvent) bool {
 	return !ok1 || !ok2 || accepts(before) != accepts(now)
 }
 
-// accepts reports whether the cluster may have tokens. One that is being
-// deleted is revoked like one that is denied.
+// accepts reports whether the cluster may have tokens. A cluster that is being
+// deleted is revoked like a denied one.
 func accepts(c *ocm.ManagedCluster) bool {
 	return registration.StateOf(c, nil, registration.Claim{}).Accepts
 }
@@ -187,8 +187,9 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 	return result, client.IgnoreNotFound(h.report(ctx, addOn, condition))
 }
 
-// sweep removes what is left of an add-on that is gone, or that is in deletion
-// while its cluster is denied. A finalizer may keep one in deletion for long.
+// sweep removes the remains of a deleted add-on. It also removes the objects of
+// an add-on in deletion if its cluster is denied, because a finalizer may delay
+// the deletion for long.
 func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
 	if err != nil {
@@ -203,7 +204,8 @@ func (h *Hub) sweep(ctx context.Context, addOn client.Object) error {
 }
 
 // isGone reports whether an add-on does not exist. It reads past the cache,
-// which may lag behind. Add-ons whose API the hub does not serve may exist.
+// which may lag behind. If the hub does not serve the API of add-ons, an add-on
+// may still exist.
 func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
 	if !h.served {
 		return false, nil
@@ -215,8 +217,8 @@ func (h *Hub) isGone(ctx context.Context, addOn client.Object) (bool, error) {
 	return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 }
 
-// settle makes or removes what an add-on needs. It returns the condition that
-// should be, nil for none.
+// settle creates or removes the objects of an add-on. It returns the condition
+// to set, or nil for none.
 func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Status) (*metav1.Condition, error) {
 	accepted, err := h.isAccepted(ctx, addOn.GetNamespace())
 	if err != nil {
@@ -252,8 +254,8 @@ func (h *Hub) settle(ctx context.Context, addOn client.Object, status addon.Stat
 	return h.provide(ctx, addOn, account)
 }
 
-// isAccepted goes by the administrator's decision. A hub that fails to carry it
-// out must not end the tokens of a running add-on.
+// isAccepted reports the administrator's decision. A hub that fails to apply it
+// must not revoke the tokens of a running add-on.
 func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
 	c := &ocm.ManagedCluster{}
 	if err := h.options.Client.Get(ctx, client.ObjectKey{Name: cluster}, c); client.IgnoreNotFound(err) != nil {
@@ -262,8 +264,7 @@ func (h *Hub) isAccepted(ctx context.Context, cluster string) (bool, error) {
 	return accepts(c), nil
 }
 
-// tokenItem returns the item that declares the driver token, nil if there is
-// none.
+// tokenItem returns the item that declares the driver token, or nil.
 func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 	kubeClients := 0
 	for i := range items {
@@ -282,7 +283,8 @@ func tokenItem(items []ocm.Registration) (found *ocm.Registration, err error) {
 }
 
 // declaredAccount returns the name of the ServiceAccount that the agent
-// declared. The agent may write anything into the status.
+// declared. It checks the name, because the agent may write anything into the
+// status.
 func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 	cluster, name := addOn.GetNamespace(), addOn.GetName()
 	if err := checkNames(cluster, name); err != nil {
@@ -305,9 +307,9 @@ func declaredAccount(addOn client.Object, subject ocm.Subject) (string, error) {
 		subject.User, names, cluster)
 }
 
-// inUse reports whether an agent may still need its tokens. One that fails to
-// refresh its token holds the old one until it has the credential of another
-// driver. It withdraws its condition then.
+// inUse reports whether an agent may still need its tokens. An agent that fails
+// to refresh its token holds the old one until it has the credential of another
+// driver. Then it withdraws its condition.
 func inUse(conditions []metav1.Condition) bool {
 	for _, condition := range []string{ocm.ConditionAddOnTokenRefreshed, ocm.ConditionTokenRefreshed} {
 		c := meta.FindStatusCondition(conditions, condition)
@@ -328,7 +330,7 @@ func (c pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 	return c.reader.Get(ctx, key, o, opts...)
 }
 
-// report writes the condition unless it is there.
+// report writes the condition unless it is already set.
 func (h *Hub) report(ctx context.Context, addOn client.Object, condition *metav1.Condition) error {
 	changed := false
 	err := addon.PatchStatus(ctx, pastCache{h.options.Client, h.options.Reader}, addOn, func(s *addon.Status) bool {

@@ -41,9 +41,9 @@ func accountsOf(addOn client.Object) []string {
 
 const addOnKind = "ManagedClusterAddOn"
 
-// addOnOf returns the add-on that an object belongs to. It goes by labels, name
-// and owners together, since anyone may set the labels. An add-on belongs to
-// itself.
+// addOnOf returns the add-on that an object belongs to. It compares labels,
+// name and owners together, because anyone may set the labels. An add-on
+// belongs to itself.
 func addOnOf(o client.Object) (client.ObjectKey, bool) {
 	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[addon.NameLabel]}
 	var names []string
@@ -62,16 +62,17 @@ func addOnOf(o client.Object) (client.ObjectKey, bool) {
 		checkNames(key.Namespace, key.Name) == nil
 }
 
-// belongs reports whether an object belongs to an add-on, or to a former one of
-// its name.
+// belongs reports whether an object belongs to an add-on, or to a former add-on
+// of the same name.
 func belongs(o, addOn client.Object) bool {
 	key, ok := addOnOf(o)
 	return ok && key == client.ObjectKeyFromObject(addOn) || owns(addOn, o)
 }
 
 // leftOf returns the add-on of an object that a hub of Open Cluster Management
-// left: its labels, its name, no owner, and no right but that to the tokens of
-// its ServiceAccount. The API server does not know the verb subscribe.
+// left. Such an object has that hub's labels, its name, no owner, and no right
+// except to the tokens of its ServiceAccount. The API server does not know the
+// verb subscribe.
 func leftOf(o client.Object) (client.ObjectKey, bool) {
 	labels := o.GetLabels()
 	addOn := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(),
@@ -90,11 +91,12 @@ func leftOf(o client.Object) (client.ObjectKey, bool) {
 		slices.ContainsFunc(objects(addOn, ocmAccount(addOn.Name)), isLike)
 }
 
-// isOurs reports whether the hub may change or delete an object: one that
-// belongs to the add-on, or that a hub of Open Cluster Management left. A
+// isOurs reports whether the hub may change or delete an object. The object has
+// to belong to the add-on, or to be left by a hub of Open Cluster Management. A
 // ServiceAccount with that hub's labels counts only if Role and binding give
-// its tokens to the cluster. So these two stay as they are until it is adopted
-// or deleted. The cluster gains no right. All is read past the cache.
+// its tokens to the cluster. So these two stay unchanged until the
+// ServiceAccount is adopted or deleted. The cluster gains no right. isOurs
+// reads past the cache.
 func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) {
 	isLeft := func(o client.Object) bool {
 		key, ok := leftOf(o)
@@ -116,15 +118,15 @@ func (h *Hub) isOurs(ctx context.Context, addOn, o client.Object) (bool, error) 
 	return !left["ServiceAccount"], nil
 }
 
-// owns reports whether an object was made for this very add-on. One of a
-// deleted add-on of the same name is not.
+// owns reports whether an object was created for this add-on, and not for a
+// deleted one of the same name.
 func owns(addOn, o client.Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
 		return r.UID == addOn.GetUID()
 	})
 }
 
-// label gives an object the labels by which the hub finds it, and the add-on as
+// label sets the labels by which the hub finds an object, and the add-on as its
 // owner.
 func (h *Hub) label(addOn, o client.Object) error {
 	labels := o.GetLabels()
@@ -136,9 +138,9 @@ func (h *Hub) label(addOn, o client.Object) error {
 	return controllerutil.SetOwnerReference(addOn, o, h.options.Client.Scheme())
 }
 
-// objects returns what an add-on has. Its ServiceAccounts come first: no right
-// to one is granted before its owner is known, and to delete it revokes its
-// tokens.
+// objects returns the objects of an add-on. Its ServiceAccounts come first: no
+// right to one is granted before its owner is known, and to delete it revokes
+// its tokens.
 func objects(addOn client.Object, accounts ...string) (all []client.Object) {
 	named := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: addOn.GetNamespace(), Name: name}
@@ -159,16 +161,16 @@ func objects(addOn client.Object, accounts ...string) (all []client.Object) {
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: groups})
 }
 
-// provide creates and repairs what an add-on needs, and returns the condition
-// with the UID of its ServiceAccount.
+// provide creates and repairs the objects of an add-on, and returns the
+// condition with the UID of its ServiceAccount.
 func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) (*metav1.Condition, error) {
 	wanted := objects(addOn, account)
 	for _, want := range wanted {
 		err := h.ensure(ctx, addOn, want)
-		if no := (*refusal.Error)(nil); errors.As(err, &no) { // the cluster keeps no right to what is not the hub's
+		if no := (*refusal.Error)(nil); errors.As(err, &no) { // the cluster keeps no right to an object that is not the hub's
 			err = cmp.Or(h.remove(ctx, addOn, accountsOf(addOn)...), err)
 		}
-		if err == nil && want == wanted[0] { // while OCM's Role still says which ServiceAccount is OCM's
+		if err == nil && want == wanted[0] { // OCM's Role still names OCM's ServiceAccount
 			err = h.remove(ctx, addOn, account, roleName(addOn.GetName()))
 		}
 		if err != nil {
@@ -180,7 +182,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 }
 
 // ensure creates or repairs one object, and sets its UID in want. The cache
-// shows a part of each object, and lags behind: it only says that there is
+// holds a part of each object, and lags behind. It only proves that there is
 // nothing to do.
 func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 	if err := h.label(addOn, want); err != nil {
@@ -216,10 +218,10 @@ func (h *Hub) ensure(ctx context.Context, addOn, want client.Object) error {
 }
 
 // mayGrant reports whether the cluster may have the tokens of a ServiceAccount
-// that the hub may delete. An add-on's controllers also make ServiceAccounts
-// owned by the add-on, so an owner alone is not enough. It requires both labels
-// and an owner, or a Role and binding that already give the cluster these
-// tokens, as those that isOurs accepts do. The cluster then gains no right.
+// that the hub may delete. An add-on's controllers also create ServiceAccounts
+// owned by the add-on, so an owner alone is not enough. mayGrant requires both
+// labels and an owner, or a Role and a binding that already give the cluster
+// these tokens, as isOurs does. The cluster then gains no right.
 func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1.ServiceAccount) (bool, error) {
 	_, left := leftOf(account)
 	if left || account.Labels[addon.NameLabel] == addOn.GetName() &&
@@ -234,8 +236,7 @@ func (h *Hub) mayGrant(ctx context.Context, addOn client.Object, account *corev1
 	return true, nil
 }
 
-// isComplete reports whether an object has the labels, the owner and the rights
-// that it should have.
+// isComplete reports whether an object has the wanted labels, owner and rights.
 func (h *Hub) isComplete(addOn, have, want client.Object) bool {
 	labelled := have.DeepCopyObject().(client.Object) //nolint:errcheck,forcetypeassert // a copy
 	return h.label(addOn, labelled) == nil && same(have, want) && equality.Semantic.DeepEqual(have, labelled)
@@ -243,8 +244,8 @@ func (h *Hub) isComplete(addOn, have, want client.Object) bool {
 
 // repair replaces an object that differs, because an update cannot change the
 // role of a binding. It patches a ServiceAccount, because a new one would
-// invalidate the tokens. A deleted add-on's ServiceAccount of the same name is
-// replaced, so that its tokens become invalid.
+// invalidate the tokens. It replaces the ServiceAccount of a deleted add-on of
+// the same name, so that its tokens become invalid.
 func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error {
 	_, isAccount := have.(*corev1.ServiceAccount)
 	switch isFormer := len(have.GetOwnerReferences()) > 0 && !owns(addOn, have); {
@@ -269,14 +270,14 @@ func (h *Hub) repair(ctx context.Context, addOn, have, want client.Object) error
 
 var errStale = errors.New("the cache lags behind")
 
-// remove deletes what belongs to an add-on, except for the names to keep.
+// remove deletes the objects of an add-on, except for the names to keep.
 func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (errs error) {
 	for _, o := range objects(addOn, accountsOf(addOn)...) {
 		if slices.Contains(keep, o.GetName()) {
 			continue
 		}
 		have, err := read(ctx, h.options.Client, o)
-		if err == nil && have != nil { // the cache shows a part of it
+		if err == nil && have != nil { // the cache holds only a part
 			have, err = read(ctx, h.options.Reader, o)
 		}
 		ours := false
@@ -291,10 +292,9 @@ func (h *Hub) remove(ctx context.Context, addOn client.Object, keep ...string) (
 	return errs
 }
 
-// read returns the object with the kind and name of another one, nil if there
-// is none.
+// read returns the object with the kind and name of another one, or nil.
 func read(ctx context.Context, from client.Reader, like client.Object) (client.Object, error) {
-	// A new object, since clients keep what an answer lacks.
+	// A new object, because clients keep fields that an answer lacks.
 	//nolint:errcheck,forcetypeassert // like is one
 	have := reflect.New(reflect.TypeOf(like).Elem()).Interface().(client.Object)
 	if err := from.Get(ctx, client.ObjectKeyFromObject(like), have); err != nil {
@@ -317,7 +317,7 @@ func wrap(err error, what string, o client.Object) error {
 
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// same compares what gives rights.
+// same compares only fields that give rights.
 func same(have, want client.Object) bool {
 	switch have := have.(type) {
 	case *rbacv1.Role:

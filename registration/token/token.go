@@ -16,8 +16,8 @@ import (
 	"github.com/workloadid/workloadid/registration/internal/renewal"
 )
 
-// Keys of the Secret. The last two are for readers: the driver goes by the
-// token itself.
+// Keys of the Secret. The last two are for readers. The driver reads the token
+// itself.
 const (
 	tokenFile      = "token"
 	expirationFile = "expiration"
@@ -28,12 +28,12 @@ const (
 // however wrong the agent's clock is.
 const leastInterval = 30 * time.Second
 
-// userOf returns the user name that the tokens of a ServiceAccount say.
+// userOf returns the user name in the tokens of a ServiceAccount.
 func userOf(account client.ObjectKey) string {
 	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
 }
 
-// token is a token with what it says of itself.
+// token is a token with its claims.
 type token struct {
 	raw            string
 	uid            types.UID
@@ -41,7 +41,7 @@ type token struct {
 }
 
 // parseToken refuses a token of another ServiceAccount. Only the API server
-// verifies signatures. Its errors hold no part of a token but the subject.
+// verifies signatures. Of a token, its errors repeat only the subject.
 func parseToken(raw string, account client.ObjectKey) (*token, error) {
 	claims, err := jwt.Parse(raw)
 	if err != nil {
@@ -70,8 +70,8 @@ func (t *token) describe(account client.ObjectKey) string {
 		t.expiry.UTC().Format(time.RFC3339))
 }
 
-// renewAt counts from the issue or, if the agent's clock is behind the hub's,
-// from the receipt.
+// renewAt counts from the issue. If the agent's clock is behind the hub's, it
+// counts from the receipt.
 func (t *token) renewAt(received, now time.Time) time.Time {
 	start := t.issued
 	if !received.IsZero() && received.Before(start) {
@@ -80,13 +80,13 @@ func (t *token) renewAt(received, now time.Time) time.Time {
 	return renewal.At([]byte(t.raw), start, t.expiry.Sub(t.issued), received, now, leastInterval)
 }
 
-// readyMessage is the message of TokenInfrastructureReady=True, which carries
-// the UID to the agent.
+// readyMessage returns the message of TokenInfrastructureReady=True, which
+// carries the UID to the agent.
 func readyMessage(account client.ObjectKey, uid types.UID) string {
 	return fmt.Sprintf("ServiceAccount %s/%s (UID: %s) is ready", account.Namespace, account.Name, uid)
 }
 
-// parseReady is the reverse of readyMessage, for one ServiceAccount.
+// parseReady reverses readyMessage, for one ServiceAccount.
 func parseReady(message string, account client.ObjectKey) (types.UID, bool) {
 	before, after, _ := strings.Cut(readyMessage(account, "\n"), "\n")
 	rest, ok := strings.CutPrefix(message, before)
@@ -94,8 +94,8 @@ func parseReady(message string, account client.ObjectKey) (types.UID, bool) {
 	return types.UID(uid), ok && found && isUID(types.UID(uid))
 }
 
-// isUID allows more than UUIDs, since Kubernetes does not promise that UIDs are
-// UUIDs.
+// isUID also accepts other texts than UUIDs, because Kubernetes does not
+// promise that UIDs are UUIDs.
 func isUID(uid types.UID) bool {
 	const most = 128
 	return uid != "" && len(uid) <= most &&
@@ -105,13 +105,13 @@ func isUID(uid types.UID) bool {
 // progress is the driver's state. Times are by the agent's clock.
 type progress struct {
 	Declared time.Time `json:"declared,omitzero"`
-	Received time.Time `json:"received,omitzero"` // when the stored token came
+	Received time.Time `json:"received,omitzero"` // when the stored token was received
 	Failure  failure   `json:"failure,omitzero"`
 }
 
 // failure is the last request, if it failed.
 type failure struct {
-	Goal    string    `json:"goal"`  // what was asked for
+	Goal    string    `json:"goal"`  // what was requested
 	Retry   time.Time `json:"retry"` // not before
 	Seconds int64     `json:"seconds"`
 	Reason  string    `json:"reason"`
@@ -120,7 +120,7 @@ type failure struct {
 
 const progressState = "progress"
 
-// progressOf returns empty progress where the state was lost or edited.
+// progressOf returns empty progress if the state was lost or edited.
 func progressOf(state map[string][]byte) (n progress) {
 	if json.Unmarshal(state[progressState], &n) != nil {
 		return progress{}
@@ -134,7 +134,7 @@ func (n progress) state() map[string][]byte {
 	}
 	n.Declared, n.Received, n.Failure.Retry = n.Declared.UTC(), n.Received.UTC(), n.Failure.Retry.UTC()
 	content, err := json.Marshal(n)
-	if err != nil { // a year beyond 9999
+	if err != nil { // a year after 9999
 		return nil
 	}
 	return map[string][]byte{progressState: content}
@@ -142,7 +142,7 @@ func (n progress) state() map[string][]byte {
 
 func (f failure) wait() time.Duration { return time.Duration(f.Seconds) * time.Second }
 
-// again is the failure after another one for the same goal.
+// again returns the failure after another one for the same goal.
 func (f failure) again(now time.Time, why *problem) failure {
 	wait := min(max(2*f.wait(), firstRetry), lastRetry)
 	return failure{Goal: f.Goal, Retry: now.Add(wait), Seconds: int64(wait / time.Second), Reason: why.reason,
