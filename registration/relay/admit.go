@@ -13,7 +13,7 @@ import (
 const (
 	// maxBody is the API server's limit.
 	maxBody = 3 << 20
-	// bodyTimeout bounds how long a client may take to send a body.
+	// bodyTimeout bounds the time that a client may take to send a body.
 	bodyTimeout = 30 * time.Second
 	// maxStream bounds a request and its answer. The hub checks the rights of a
 	// watch only at its start, and serves it for as long as the client asks.
@@ -26,8 +26,8 @@ const (
 	agentPrefix = "system:open-cluster-management:"
 )
 
-// admit refuses a request that must not reach the hub. The certificate of one
-// that it admits is an agent's.
+// admit refuses a request that must not reach the hub. The certificate of an
+// admitted request is an agent's.
 func (r *relay) admit(req *http.Request) *refusal {
 	if refused := checkForm(req); refused != nil {
 		return refused
@@ -44,7 +44,7 @@ func (r *relay) admit(req *http.Request) *refusal {
 	return nil
 }
 
-// checkForm refuses what no agent sends.
+// checkForm refuses requests that no agent sends.
 func checkForm(req *http.Request) *refusal {
 	switch {
 	case req.TLS == nil:
@@ -56,7 +56,7 @@ func checkForm(req *http.Request) *refusal {
 		return badRequest("the relay forwards no Impersonate-* headers: leave them out")
 	case req.URL.RequestURI() != req.RequestURI: // the hub would read another path than the client wrote
 		return badRequest("the relay forwards only a path and a query that are encoded in the usual way")
-	// a watch would hold it for hours
+	// a watch would hold the body for hours
 	case req.ContentLength != 0 && (req.Method == http.MethodGet || req.Method == http.MethodHead):
 		return badRequest("the relay forwards no body of a GET or HEAD request: leave it out")
 	case req.ContentLength > maxBody:
@@ -79,10 +79,10 @@ func isBearer(authorization string) bool {
 	return strings.EqualFold(scheme, "bearer") && token != ""
 }
 
-// verify verifies a certificate on each request: it may expire while its
-// connection lives.
+// verify verifies a certificate on each request, because it may expire while
+// its connection lives.
 func (r *relay) verify(presented []*x509.Certificate) *refusal {
-	if sent := len(presented) - 1; sent > maxIntermediates { // 400: another certificate would not help
+	if sent := len(presented) - 1; sent > maxIntermediates { // 400, because another certificate would not help
 		return badRequest(
 			fmt.Sprintf(
 				"the client certificate comes with %d intermediate CAs, and the relay takes %d: add the CA that signed them to the client CAs", sent, maxIntermediates))
@@ -107,7 +107,7 @@ func (r *relay) verify(presented []*x509.Certificate) *refusal {
 }
 
 // isAgentName reports whether a user or group is an agent's, and reaches the
-// hub in a header as it is.
+// hub in a header unchanged.
 func isAgentName(name string) bool {
 	invisible := func(c rune) bool { return c <= ' ' || c > '~' }
 	return strings.HasPrefix(name, agentPrefix) && !strings.ContainsFunc(name, invisible)

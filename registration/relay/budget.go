@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxBodies bounds the bodies that are in memory at a time: one bound for
-	// all requests with certificates, one for all with tokens.
+	// maxBodies bounds the bodies in memory: once for all requests with
+	// certificates, and once for all with tokens.
 	maxBodies = 64 << 20
 	// maxShare bounds the bodies of one payer. It holds the largest body.
 	maxShare = 4 << 20

@@ -7,8 +7,8 @@ import (
 	"github.com/workloadid/workloadid/internal/quota"
 )
 
-// Bounds of the requests whose credential is not verified yet. While its client
-// does not read, the answer of such a request takes 14 KiB.
+// Bounds of the requests whose credential is not verified yet. The answer of
+// such a request takes 14 KiB while its client does not read.
 const (
 	maxUnproven      = 4096
 	maxUnprovenShare = 256 // of one address
@@ -24,8 +24,9 @@ func certificateRequests(most int) *quota.Budget {
 	return &quota.Budget{Max: most, Share: max(1, most/10)} //nolint:mnd // above
 }
 
-// tokenRequests returns the budget of requests with accepted tokens: half of
-// the other. One address has four fifths of it, for a fleet behind one address.
+// tokenRequests returns the budget of requests with accepted tokens, half as
+// large as the other one. One address has four fifths of it, for a fleet behind
+// one address.
 func tokenRequests(most int) *quota.Budget {
 	return &quota.Budget{Max: max(1, most/2), Share: max(1, most*2/5)} //nolint:mnd // above
 }
@@ -34,7 +35,7 @@ func tokenRequests(most int) *quota.Budget {
 // bound whole answers and end watches.
 const writeTimeout = 30 * time.Second
 
-// slot is the place of a request in a budget. Only the goroutine of the request
+// slot is the slot of a request in a budget. Only the goroutine of the request
 // uses it.
 type slot struct {
 	budget *quota.Budget
@@ -64,7 +65,7 @@ func (s *slot) release() {
 }
 
 // busy refuses a request while all slots are taken. The answer has no body,
-// since HTTP/2 lets a client delay a body.
+// because HTTP/2 lets a client delay a body.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusTooManyRequests)
@@ -99,8 +100,8 @@ func (t *timedWriter) FlushError() error {
 	return t.control.Flush()
 }
 
-// start sets the deadline, which also bounds what net/http writes after the
-// handler has returned. Only a recorder has none.
+// start sets the deadline. The deadline also bounds what net/http writes after
+// the handler has returned. Only a recorder has none.
 func (t *timedWriter) start() { _ = t.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
 func (t *timedWriter) stop() { _ = t.control.SetWriteDeadline(time.Time{}) }

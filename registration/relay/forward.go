@@ -19,22 +19,21 @@ import (
 	"github.com/workloadid/workloadid/internal/quota"
 )
 
-// forwarded are the headers of a client that reach the hub, besides a bearer
+// forwarded lists the headers of a client that reach the hub, besides a bearer
 // token. An API server reads identities from configurable headers, so a list of
-// those to drop would never be complete.
+// headers to drop would never be complete.
 var forwarded = [...]string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"}
 
-// upstream forwards to the hub. Requests with certificates and with bearer
-// tokens have one each, because a client without any credential can send a
-// made-up token. So it cannot take the memory that agents need.
+// upstream forwards to the hub. Requests with certificates and requests with
+// bearer tokens have one each. A client without any credential can send a
+// made-up token, but cannot take the memory that agents with certificates need.
 type upstream struct {
 	handler  http.Handler
 	bodies   *quota.Budget
 	requests *quota.Budget // with a verified credential
 }
 
-// serve forwards a request that was admitted, or refuses it if its body does
-// not fit.
+// serve forwards an admitted request, or refuses it if its body does not fit.
 func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
 	body := &quota.Reader{Reader: http.MaxBytesReader(w, req.Body, maxBody), Budget: u.bodies, Key: payer(req)}
 	defer body.Release()
@@ -47,10 +46,10 @@ func (u *upstream) serve(w http.ResponseWriter, req *http.Request) *refusal {
 	return nil
 }
 
-// readBody reads the whole body before the hub sees the request. A body that
-// streams through can deadlock. The hub answers without reading it, so the
-// client stops sending. The transport to the hub then waits for the rest before
-// it ends the answer.
+// readBody reads the whole body before the hub sees the request, because a
+// streamed body can deadlock. If the hub answers without reading it, the client
+// stops sending. The transport to the hub then waits for the rest before it
+// ends the answer.
 func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *refusal {
 	if req.ContentLength == 0 {
 		return nil
@@ -67,16 +66,17 @@ func readBody(w http.ResponseWriter, req *http.Request, arriving io.Reader) *ref
 	case err != nil:
 		return badRequest(fmt.Sprintf("the body did not arrive within %s: send it again", bodyTimeout))
 	}
-	// A refused body keeps its deadline, since the server skips the rest of it.
+	// A refused body keeps its deadline, because the server skips the rest of
+	// it.
 	_ = conn.SetReadDeadline(time.Time{})
-	// for another try on a new connection
+	// The transport may retry on a new connection.
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, _ = req.GetBody()
 	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
 	return nil
 }
 
-// rewrite builds the request to the hub from one that was admitted.
+// rewrite builds the request to the hub from an admitted one.
 func (r *relay) rewrite(p *httputil.ProxyRequest) {
 	target := *p.In.URL
 	target.Scheme, target.Host = r.hub.Scheme, r.hub.Host
@@ -95,7 +95,7 @@ func (r *relay) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// checkAnswer keeps redirects from clients: they name addresses that lie behind
+// checkAnswer keeps redirects from clients, because they name addresses behind
 // the relay.
 func checkAnswer(answer *http.Response) error {
 	if answer.StatusCode/100 == 3 && answer.StatusCode != http.StatusNotModified {
@@ -104,8 +104,8 @@ func checkAnswer(answer *http.Response) error {
 	return nil
 }
 
-// checkBearerAnswer also notes that the hub has accepted a token: it answers
-// 2xx to no other.
+// checkBearerAnswer also records that the hub has accepted a token. The hub
+// answers 2xx only to an accepted one.
 func (r *relay) checkBearerAnswer(answer *http.Response) error {
 	if ctx := answer.Request.Context(); answer.StatusCode/100 == 2 {
 		connlimit.Prove(ctx)
@@ -117,8 +117,8 @@ func (r *relay) checkBearerAnswer(answer *http.Response) error {
 	return checkAnswer(answer)
 }
 
-// checkOwnAnswer also refuses a 401: it is about the relay's credential, and an
-// agent would throw its own away.
+// checkOwnAnswer also refuses a 401. It concerns the relay's credential, and an
+// agent would drop its own.
 func checkOwnAnswer(answer *http.Response) error {
 	if answer.StatusCode == http.StatusUnauthorized {
 		return errors.New("the hub refuses the relay's own credential: renew it")
@@ -126,7 +126,7 @@ func checkOwnAnswer(answer *http.Response) error {
 	return checkAnswer(answer)
 }
 
-// stream is the body of an answer. When its time has come, it ends without an
+// stream is the body of an answer. When its time is over, it ends without an
 // error, like a watch that the hub ends.
 type stream struct {
 	io.ReadCloser
@@ -141,7 +141,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fail answers a request that the hub did not answer.
+// fail answers a request if the hub has not answered.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
 	if errors.Is(err, quota.ErrExceeded) {
 		busy(w)
@@ -154,7 +154,7 @@ func (r *relay) fail(w http.ResponseWriter, req *http.Request, err error) {
 		"the relay has no answer of the hub: its log says why").write(w)
 }
 
-// refusal is the answer of the relay itself, in the form of the API server's.
+// refusal is an answer of the relay itself, in the form of the API server's.
 type refusal metav1.Status
 
 func newRefusal(code int32, reason metav1.StatusReason, format string, args ...any) *refusal {
@@ -181,8 +181,8 @@ func tooMany(w http.ResponseWriter) *refusal {
 		"the bodies of other requests fill the memory that the relay has for them: try again later")
 }
 
-// write flushes the answer: net/http would else wait for a client that does not
-// read it after the handler has returned, when no budget counts the request.
+// write flushes the answer. Otherwise net/http would wait for a slow client
+// after the handler has returned, when no budget counts the request.
 func (s *refusal) write(w http.ResponseWriter) {
 	body, _ := json.Marshal(s) // of strings and numbers
 	w.Header().Set("Content-Type", "application/json")

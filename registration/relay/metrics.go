@@ -11,7 +11,7 @@ import (
 	"github.com/workloadid/workloadid/internal/buildinfo/metric"
 )
 
-// measure shows the metrics
+// measure registers the metrics
 //
 //	registration_relay_requests_total{credential,code}           requests, by certificate or token and by the status of the answer
 //	registration_relay_requests_in_flight                        requests that are not answered yet, watches included
@@ -42,7 +42,7 @@ func measure(r prometheus.Registerer, next http.Handler) (http.Handler, error) {
 	})), nil
 }
 
-// register returns the collector of an earlier relay if there is one.
+// register returns the collector of an earlier relay, if one has registered it.
 func register[C prometheus.Collector](r prometheus.Registerer, collector C) (C, error) {
 	err := r.Register(collector)
 	var before prometheus.AlreadyRegisteredError

@@ -52,10 +52,10 @@ func TLSConfig(clientCAs *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, ClientCAs: clientCAs}
 }
 
-// LimitListener returns a listener that bounds the open connections: of all,
-// and of each remote address, a /64 for IPv6. Beyond a bound it closes another
-// connection: first one without a verified certificate or a token that the hub
-// has accepted, then the oldest of the address with the most.
+// LimitListener returns a listener that bounds the open connections in total,
+// and for each remote address, a /64 for IPv6. Beyond a bound it closes another
+// connection. It first picks one without a verified certificate or a token that
+// the hub has accepted, then the oldest of the address with the most.
 func LimitListener(listener net.Listener, most, perAddress int) net.Listener {
 	return &connlimit.Listener{Listener: listener, Max: most, PerAddress: perAddress}
 }
@@ -65,7 +65,7 @@ type relay struct {
 	opts   Options
 	hub    *url.URL
 	agents *upstream // with the relay's own credential
-	bearer *upstream // without any
+	bearer *upstream // with the client's credential only
 	// unproven counts requests whose credential is not verified yet, by
 	// address.
 	unproven *quota.Budget
@@ -113,12 +113,12 @@ func hubURL(config *rest.Config) (*url.URL, error) {
 }
 
 func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*httputil.ReverseProxy, error) {
-	config.DisableCompression = true // the answer goes through as it is
+	config.DisableCompression = true // answers pass unchanged
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a transport to the hub: %w", err)
 	}
-	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1, // watches
+	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1, // flushes at once, for watches
 		ModifyResponse: func(answer *http.Response) error {
 			answer.Body = &stream{answer.Body, answer.Request.Context()}
 			return check(answer)
@@ -129,7 +129,7 @@ func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*h
 func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	timed := newTimedWriter(w)
 	defer timed.start()
-	refused := r.admit(req) // it waits for nothing, so it needs no slot
+	refused := r.admit(req) // admit never waits, so it needs no slot
 	own := &slot{}
 	if !own.move(r.firstBudget(req, refused == nil)) {
 		busy(timed)
