@@ -32,12 +32,12 @@ type AgentOptions struct {
 	// token. If it is empty, the agent gets no rights to store their
 	// credentials.
 	AddOnAuthType string
-	// AddOnTokenSeconds is the lifetime of add-on tokens in seconds. 0 leaves
-	// it to wid-agent.
+	// AddOnTokenSeconds is the lifetime of add-on tokens in seconds. 0 uses the
+	// default of wid-agent.
 	AddOnTokenSeconds int64
 	// Hub is the address and the CA of the hub, and Token is the credential for
-	// the first contact, for the bootstrap Secret. Without Hub the manifests
-	// have no Secret.
+	// the first contact. Both go into the bootstrap Secret. Without Hub the
+	// manifests have no Secret.
 	Hub   *bootstrap.ClusterInfo
 	Token string
 	// Replicas is the number of replicas. Nil means 2.
@@ -99,12 +99,12 @@ func Agent(o AgentOptions) (string, error) {
 	return join(append(manifests, program)), err
 }
 
-// agentEgress does not restrict the agent: it reaches the hub under any address
-// and port, and AWS.
+// agentEgress does not restrict the agent, because it reaches AWS, and the hub
+// under any address and port.
 const agentEgress = "  - {}"
 
 // rbac returns the manifests of the agent's rights, and its ServiceAccount.
-// With aws-irsa that has the name which its role trusts.
+// With aws-irsa the ServiceAccount has the name that its role trusts.
 func (o AgentOptions) rbac() (manifest, account string, err error) {
 	manifest, account = AgentRBAC(), ocm.AgentName
 	if o.AddOnAuthType != "" {
@@ -140,10 +140,11 @@ func (o AgentOptions) secret() (string, error) {
 }
 
 // AgentObjects returns the objects that an agent leaves on its managed cluster,
-// apart from the Secrets of add-ons. Only kind and name of the last five count.
-// Delete from the end: the Deployment would recreate others. With rbac they
-// include the rights of the agent, its namespace and its Lease there. The
-// namespace of add-ons stays, because their programs may run there.
+// apart from the Secrets of add-ons. Of the last five, only kind and name
+// matter. Delete from the end, because the Deployment would recreate other
+// objects. With rbac they include the rights of the agent, its namespace and
+// its Lease there. The namespace of add-ons stays, because their programs may
+// run there.
 func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
 		if objects, err = Parse(AgentRBAC(), AgentAddOnRBAC()); err != nil {

@@ -21,14 +21,14 @@ type HubOptions struct {
 	// AuthTypes are the auth types that clusters may register with, csr and
 	// aws-irsa. Required.
 	AuthTypes []string
-	// AddOnAuthTypes are the auth types of add-ons, csr and token. Empty leaves
-	// them to wid-hub, and prepares no tokens.
+	// AddOnAuthTypes are the auth types of add-ons, csr and token. Empty uses
+	// the default of wid-hub, and prepares no tokens.
 	AddOnAuthTypes []string
 	// ARN is the ARN of the hub in EKS. Required for aws-irsa.
 	ARN string
 	// OCMAgents lets agents of Open Cluster Management join. Agents and
-	// bootstrap users then see the requests of all others, and bootstrap users
-	// all clusters.
+	// bootstrap users then see the requests of all others. Bootstrap users also
+	// see all clusters.
 	OCMAgents bool
 	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts
 	// without a person.
@@ -41,8 +41,8 @@ type HubOptions struct {
 	CleanupImage string
 	// Server is the https URL under which clusters reach the hub, for the lines
 	// that wid hub token prints. Empty means the URL in its kubeconfig. An
-	// annotation of the Deployment holds it, which bootstrap users and agents
-	// cannot write.
+	// annotation of the Deployment holds it, because bootstrap users and agents
+	// cannot write there.
 	Server string
 	// Replicas is the number of replicas. Nil means 2.
 	Replicas *int32
@@ -127,8 +127,8 @@ func Hub(o HubOptions) (string, error) {
 	return join(append(manifests, program)), err
 }
 
-// hubEgress names ports after the translation of the Service's address: of DNS,
-// also on OpenShift, and of API servers. AWS has 443 too.
+// hubEgress names ports after the translation of the Service's address: the
+// ports of DNS, also on OpenShift, and of API servers. AWS uses 443 too.
 const hubEgress = `  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}, {port: 5353, protocol: UDP}, {port: 5353, protocol: TCP}]
   - ports: [{port: 443, protocol: TCP}, {port: 6443, protocol: TCP}, {port: 8443, protocol: TCP},
       {port: 16443, protocol: TCP}]`
@@ -175,8 +175,8 @@ func (o HubOptions) controller() (string, error) {
 }
 
 // cleanupManifest holds a CronJob that runs wid hub cleanup on the hub every
-// hour, with its ServiceAccount and the least RBAC. WID_IMAGE takes the place
-// of its image.
+// hour, with its ServiceAccount and the least RBAC. WID_IMAGE is a placeholder
+// for its image.
 //
 //go:embed cleanup.yaml
 var cleanupManifest string

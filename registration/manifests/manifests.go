@@ -36,10 +36,11 @@ type program struct {
 
 func (program) Container() string { return ocm.Container }
 
-// GoMemoryLimit leaves 10 % of the limit to what the Go runtime does not count.
+// GoMemoryLimit leaves 10 % of the limit for memory that the Go runtime does
+// not count.
 func (p program) GoMemoryLimit() string { return fmt.Sprintf("%dMiB", p.MemoryLimit*9/10) }
 
-// Replicas returns 2 by default.
+// Replicas returns the number of replicas, 2 by default.
 func (p program) Replicas() int32 {
 	if p.replicas == nil {
 		return 2
@@ -47,7 +48,7 @@ func (p program) Replicas() int32 {
 	return *p.replicas
 }
 
-// PullSecrets returns references.
+// PullSecrets returns the pull secrets as references.
 func (p program) PullSecrets() (references []corev1.LocalObjectReference) {
 	for _, name := range p.pullSecrets {
 		references = append(references, corev1.LocalObjectReference{Name: name})
@@ -55,7 +56,8 @@ func (p program) PullSecrets() (references []corev1.LocalObjectReference) {
 	return references
 }
 
-// manifest returns the Deployment last. JSON in YAML needs no other quotes.
+// manifest returns the YAML documents, the Deployment last. Values in JSON need
+// no other quotes in YAML.
 func (p program) manifest() (string, error) {
 	toJSON := func(v any) (string, error) {
 		content, err := json.Marshal(v)
@@ -80,7 +82,7 @@ func withRole(manifests, account, trusted, roleARN string) string {
 		"{kind: ServiceAccount, name: "+account+",", "{kind: ServiceAccount, name: "+trusted+",").Replace(manifests)
 }
 
-// checkAuthTypes refuses unknown auth types, which have no manifests.
+// checkAuthTypes refuses unknown auth types, because they have no manifests.
 func checkAuthTypes(of string, given []string, known ...string) error {
 	for _, authType := range given {
 		if !slices.Contains(known, authType) {
@@ -92,7 +94,7 @@ func checkAuthTypes(of string, given []string, known ...string) error {
 
 const separator = "\n---\n"
 
-// join makes one file of several.
+// join concatenates documents.
 func join(manifests []string) string {
 	trimmed := make([]string, len(manifests))
 	for i, m := range manifests {

@@ -32,14 +32,14 @@ func HubRBAC() string { return hubRBAC }
 
 // RelayRBAC holds the namespace of a relay on the hub, its ServiceAccount
 // "registration-relay" and the right to read the hub's CA for client
-// certificates, in YAML. For clients with certificates it needs
-// [RelayConstrainedRBAC] or [RelayLegacyRBAC] in addition.
+// certificates, in YAML. For clients with certificates it also needs
+// [RelayConstrainedRBAC] or [RelayLegacyRBAC].
 func RelayRBAC() string { return relayRBAC }
 
 // RelayConstrainedRBAC holds the relay's rights of constrained impersonation,
 // in YAML, for API servers since 1.36. They cover the agents that a hub with
-// hub.Options.Relay names. A stolen credential of the relay thus has the rights
-// of these agents, and nothing more.
+// hub.Options.Relay names. A stolen credential of the relay thus has only the
+// rights of these agents.
 func RelayConstrainedRBAC() string { return relayConstrainedRBAC }
 
 // RelayLegacyRBAC holds the relay's right to impersonate all users and
@@ -70,8 +70,8 @@ func AgentAddOnRBAC() string { return agentAddOnRBAC }
 // from creating large ones.
 func BootstrapRBAC() string { return bootstrapRBAC }
 
-// OCMAgentsRBAC holds what agents of Open Cluster Management need in
-// addition, in YAML, for a hub with hub.Options.OCMAgents. Bootstrap users may
-// list and watch all ManagedClusters and certificate requests, and the hub
-// controller hands out the same to clusters.
+// OCMAgentsRBAC holds the additional rights that agents of Open Cluster
+// Management need, in YAML, for a hub with hub.Options.OCMAgents. Bootstrap
+// users may list and watch all ManagedClusters and certificate requests, and
+// the hub controller grants the same to clusters.
 func OCMAgentsRBAC() string { return ocmAgentsRBAC }

@@ -11,8 +11,8 @@ import (
 type Relay string
 
 // Constrained impersonation needs an API server since 1.36, and gives the relay
-// what the agents of accepted clusters may do. The legacy right works on all
-// servers, and equals an administrator's.
+// only the rights of the agents of accepted clusters. The legacy right works on
+// all servers, and equals an administrator's.
 const (
 	RelayConstrained Relay = "constrained"
 	RelayLegacy      Relay = "legacy"

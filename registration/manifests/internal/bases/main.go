@@ -1,5 +1,5 @@
-// Command bases writes the kustomize bases of hub and agent below a folder:
-// make generate runs it.
+// Command bases writes the kustomize bases of hub and agent below a folder, for
+// make generate.
 package main
 
 import (
@@ -24,7 +24,7 @@ func write(dir string) error {
 		return err
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), //nolint:gosec // as git has them
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), //nolint:gosec // the mode that git records
 			0o644); err != nil {
 			return err
 		}
@@ -34,8 +34,8 @@ func write(dir string) error {
 
 const header = "# Written by make generate from package registration/manifests.\n"
 
-// files returns the content of files by path. The kustomization.yaml beside
-// each sets the tag of its image.
+// files returns the content of files by path. Each base has a
+// kustomization.yaml that sets the tag of its image.
 func files() (map[string]string, error) {
 	hub,
 		err := manifests.Hub(manifests.HubOptions{Image: "ghcr.io/workloadid/wid-hub",
