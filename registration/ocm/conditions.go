@@ -66,9 +66,9 @@ const ActionApprove = "Approve"
 const maxConditionMessage = 32768
 
 // SetCondition sets a condition of a cluster or an add-on, and reports whether
-// it differs. It cuts the message where the API server would refuse it. A
-// denial counts from the time when it became one, whatever the status was
-// before.
+// it differs. It truncates a message that exceeds the API server's limit. A
+// denial counts from the time when the cluster was denied, whatever the status
+// was before.
 func SetCondition(conditions *[]metav1.Condition, c metav1.Condition) (changed bool) {
 	if len(c.Message) > maxConditionMessage {
 		c.Message = strings.ToValidUTF8(c.Message[:maxConditionMessage], "")

@@ -31,14 +31,14 @@ type ManagedCluster struct {
 	// +optional
 	Status ManagedClusterStatus `json:"status,omitempty"`
 
-	// Unreadable quotes the first value that Go cannot decode, although the API
-	// server stored it, and is empty if there is none. The field of that value
+	// Unreadable quotes the first value that the API server stored and that Go
+	// cannot decode. It is empty without such a value. The field of that value
 	// is zero, or 1970 for the time of a condition. It is not on the wire.
 	Unreadable string `json:"-"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
-// that Go cannot decode, so that none of them fails a list.
+// UnmarshalJSON implements json.Unmarshaler. It skips values that Go cannot
+// decode, so that no object makes a list fail.
 func (c *ManagedCluster) UnmarshalJSON(data []byte) (err error) {
 	type plain ManagedCluster
 	c.Unreadable, err = lenient.Unmarshal(data, (*plain)(c), &c.Status.Conditions)

@@ -1,8 +1,8 @@
 package ocm
 
 // Annotations of a cluster's ClusterRole, which agents cannot write. The hub
-// records a grant in the first two, before the grant. A driver records the one
-// agent that the cluster is accepted for in the others. Denial keeps those.
+// records a grant in the first two, before the grant. In the others, a driver
+// records the one agent that the cluster is accepted for. A denial keeps them.
 const (
 	AuthTypeAnnotation = "registration.open-cluster-management.io/auth-type"
 	ClaimAnnotation    = "registration.open-cluster-management.io/claim"
@@ -11,16 +11,16 @@ const (
 )
 
 // Annotations of the same ClusterRole while the cluster is not accepted and the
-// ClusterRole has no rules. The hub publishes there what its drivers read from
-// the cluster. The last one is a hash of what they read.
+// ClusterRole has no rules. In them, the hub publishes the values that its
+// drivers read from the cluster. The last one is a hash of their sources.
 const (
 	PendingAuthTypeAnnotation = "registration.open-cluster-management.io/pending-auth-type"
 	PendingClaimAnnotation    = "registration.open-cluster-management.io/pending-claim"
 	PendingSourceAnnotation   = "registration.open-cluster-management.io/pending-source"
 )
 
-// ServerAnnotation is on the Deployment of the hub program. Its value is the
-// https URL under which clusters reach the hub.
+// ServerAnnotation belongs to the Deployment of the hub program. Its value is
+// the https URL under which clusters reach the hub.
 const ServerAnnotation = "registration.open-cluster-management.io/hub-apiserver"
 
 // ManagedClustersGroup is the common group of agents that authenticate with a
@@ -48,11 +48,12 @@ const (
 	SecretKeyAuthType = "auth-type"
 )
 
-// AddOnClusterLabel is on Secrets of add-ons. Its value is the cluster's name.
+// AddOnClusterLabel belongs to Secrets of add-ons. Its value is the cluster's
+// name.
 const AddOnClusterLabel = "registration.open-cluster-management.io/cluster"
 
 // Labels of the ServiceAccount, Role and RoleBinding that a hub of Open Cluster
-// Management makes for an add-on.
+// Management creates for an add-on.
 const (
 	AddOnLabel = "addon.open-cluster-management.io/name"
 	TokenLabel = "addon.open-cluster-management.io/token-infrastructure" //nolint:gosec // a name
@@ -69,8 +70,8 @@ const (
 	HubServiceAccount = "registration-controller-sa"
 	HubDeployment     = "registration-controller"
 	// HubAuthTypes is the ConfigMap in HubNamespace in which the hub publishes
-	// its auth types. Its keys are KeyAuthTypes, a list with commas, and
-	// KeyDefaultAuthType, which is empty for none.
+	// its auth types. Its keys are KeyAuthTypes, a comma-separated list, and
+	// KeyDefaultAuthType, which is empty without a default.
 	HubAuthTypes       = "registration-auth-types"
 	KeyAuthTypes       = "auth-types"
 	KeyDefaultAuthType = "default"

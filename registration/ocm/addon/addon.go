@@ -17,7 +17,7 @@ import (
 
 // GroupVersion is the newer API of add-ons, which the shipped
 // CustomResourceDefinition serves. Released hubs store v1alpha1. Use one of the
-// two, never both: without the hub's conversion webhook, items written in one
+// two, never both. Without the hub's conversion webhook, items written in one
 // version read back empty in the other.
 var GroupVersion = schema.GroupVersion{Group: "addon.open-cluster-management.io", Version: "v1beta1"}
 
@@ -38,15 +38,15 @@ type ManagedClusterAddOn struct {
 	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
-// that Go cannot decode, so that none of them fails a list.
+// UnmarshalJSON implements json.Unmarshaler. It skips values that Go cannot
+// decode, so that no object makes a list fail.
 func (a *ManagedClusterAddOn) UnmarshalJSON(data []byte) error {
 	type plain ManagedClusterAddOn
 	_, err := lenient.Unmarshal(data, (*plain)(a), &a.Status.Conditions)
 	return err
 }
 
-// ManagedClusterAddOnSpec is left to other controllers.
+// ManagedClusterAddOnSpec is empty, because only other controllers use it.
 type ManagedClusterAddOnSpec struct{}
 
 // ManagedClusterAddOnStatus holds the fields of v1beta1 that registration uses.
@@ -66,7 +66,8 @@ type ManagedClusterAddOnStatus struct {
 	HealthCheck HealthCheck `json:"healthCheck,omitzero"`
 }
 
-// HealthCheck says who reports the condition Available of an add-on.
+// HealthCheck selects the program that reports the condition Available of an
+// add-on.
 type HealthCheck struct {
 	// Mode is Lease, the default, if the agent reports by the add-on's Lease,
 	// and Customized if another program reports.
@@ -147,7 +148,7 @@ func (s *ManagedClusterAddOnStatus) SetItems(items []ocm.Registration) {
 		if item.Type == ocm.KubeClient {
 			r.KubeClient = &KubeClientConfig{Driver: item.Driver,
 				Subject: KubeClientSubject{User: item.Subject.User, Groups: item.Subject.Groups}}
-		} else if item.SignerName != "" { // the API server accepts an item without body, and refuses an empty name
+		} else if item.SignerName != "" { // the API server accepts an item without a body, and refuses an empty name
 			r.CustomSigner = &CustomSignerConfig{SignerName: item.SignerName, Subject: item.Subject}
 		}
 		s.Registrations = append(s.Registrations, r)

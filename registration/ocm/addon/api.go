@@ -39,8 +39,8 @@ type Status struct {
 	Namespace  string
 	Items      []ocm.Registration
 	Conditions []metav1.Condition
-	// HealthCheckMode is Lease or Customized, and "" means Lease. PatchStatus
-	// leaves it to the add-on's own controller.
+	// HealthCheckMode is Lease or Customized, and "" means Lease. Only the
+	// add-on's own controller sets it; PatchStatus does not.
 	HealthCheckMode string
 }
 

@@ -6,5 +6,5 @@ import _ "embed"
 var crd string
 
 // CRD is the CustomResourceDefinition of ManagedClusterAddOns, in YAML, for
-// hubs that have none. It serves one version.
+// hubs without it. It serves one version.
 func CRD() string { return crd }

@@ -32,8 +32,8 @@ type ManagedClusterAddOn struct {
 	Status ManagedClusterAddOnStatus `json:"status,omitempty"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads everything but the values
-// that Go cannot decode, so that none of them fails a list.
+// UnmarshalJSON implements json.Unmarshaler. It skips values that Go cannot
+// decode, so that no object makes a list fail.
 func (a *ManagedClusterAddOn) UnmarshalJSON(data []byte) error {
 	type plain ManagedClusterAddOn
 	_, err := lenient.Unmarshal(data, (*plain)(a), &a.Status.Conditions)
