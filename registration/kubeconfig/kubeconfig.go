@@ -21,7 +21,7 @@ import (
 const Timeout = 30 * time.Second
 
 // Names within the kubeconfigs that the agent writes. Open Cluster Management's
-// agent uses the same names, and asks for a new certificate if it finds others.
+// agent uses the same names, and requests a new certificate if it finds others.
 const (
 	kubeconfigContext   = "default-context"
 	kubeconfigUser      = "default-auth"
@@ -32,12 +32,12 @@ const (
 type Hub struct {
 	Name    string // of the cluster within the bootstrap kubeconfig
 	Cluster clientcmdv1.Cluster
-	User    *clientcmdv1.AuthInfo // the bootstrap credential, nil if there is none
+	User    *clientcmdv1.AuthInfo // the bootstrap credential, or nil
 }
 
-// ParseBootstrap parses the bootstrap kubeconfig. It refuses everything that
-// reads a local file, runs a program or weakens TLS. The agent may have more
-// rights than the author of the Secret. Errors never repeat a credential.
+// ParseBootstrap parses the bootstrap kubeconfig. It refuses every field that
+// reads a local file, runs a program or weakens TLS, because the agent may have
+// more rights than the author of the Secret. Errors never repeat a credential.
 func ParseBootstrap(content []byte) (*Hub, error) {
 	k, err := Parse(content)
 	if err != nil {
@@ -46,7 +46,7 @@ func ParseBootstrap(content []byte) (*Hub, error) {
 	return HubOf(k)
 }
 
-// HubOf is [ParseBootstrap] for what Parse returns.
+// HubOf is [ParseBootstrap] for a kubeconfig that Parse has returned.
 func HubOf(k *clientcmdv1.Config) (*Hub, error) {
 	c := k.Clusters[0].Cluster
 	switch {
@@ -117,8 +117,8 @@ func User(content []byte) (clientcmdv1.AuthInfo, error) {
 	return k.AuthInfos[0].AuthInfo, nil
 }
 
-// Inline returns a user whose credential lies in the value itself: a token, or
-// a certificate with its key. The files that it names are those given.
+// Inline returns a user that holds its credential itself: a token, or a
+// certificate with its key. It reads the files that the user names from files.
 func Inline(user clientcmdv1.AuthInfo, files map[string][]byte) (clientcmdv1.AuthInfo, error) {
 	var none clientcmdv1.AuthInfo
 	switch {
@@ -173,8 +173,8 @@ func (h *Hub) Compose(user clientcmdv1.AuthInfo) ([]byte, error) {
 		CurrentContext: kubeconfigContext})
 }
 
-// SetAddress sets where the hub is and how its certificate is checked. Nothing
-// else may decide that.
+// SetAddress sets the address of the hub and the check of its certificate.
+// Nothing else may set them.
 func (h *Hub) SetAddress(config *rest.Config) {
 	config.Host, config.Timeout = h.Cluster.Server, Timeout
 	config.Insecure, config.CAFile = false, ""
