@@ -43,8 +43,8 @@
 //     user as a bootstrap user, which cannot change an accepted cluster.
 //   - Next returns a new key in [Step.State], and uses it once Input.State
 //     holds it. A restart then repeats no request.
-//   - Next bounds renewals by the time since the last answer too. A wrong clock
-//     must not cause a loop of requests.
+//   - Next also bounds renewals by the time since the last answer. A wrong
+//     clock must not cause a loop of requests.
 //   - Claim is pure. Grant and Revoke get the recorded claim, are idempotent,
 //     and touch only objects with the driver's labels or tags.
 //   - A new name is a new auth type. Users pick a driver by its name, and an

@@ -41,7 +41,7 @@ func ClusterRoleName(cluster string) string {
 }
 
 // GetClusterRole returns the ClusterRole of a cluster, in which the hub records
-// what it has granted. It is empty if there is none.
+// its grants. It returns an empty one if none exists.
 func GetClusterRole(ctx context.Context, c client.Reader, cluster string) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
 	name := ClusterRoleName(cluster)

@@ -17,7 +17,7 @@ const (
 // AddOnServiceAccounts returns the names that the ServiceAccount of an add-on's
 // tokens may have on the hub. The first name comes from the specification, the
 // second from Open Cluster Management. A cluster c1 has no second name for an
-// add-on c1-x, because the first name of the add-on x is the same.
+// add-on c1-x, because it equals the first name of the add-on x.
 func AddOnServiceAccounts(cluster, addOn string) []string {
 	names := []string{cluster + "-" + addOn + "-agent", addOn + "-agent"}
 	if strings.HasPrefix(addOn, cluster+"-") {

@@ -11,10 +11,10 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. The
-// files that it names are other keys. The Secret holds nothing else than them,
-// the names in the credential, the auth type of its driver, and the driver's
-// state.
+// SecretKeyKubeconfig is the key of the kubeconfig in the agent's Secret. Other
+// keys hold the files that the kubeconfig names, the names in the credential,
+// the auth type of its driver, and the driver's state. The Secret holds nothing
+// else.
 const SecretKeyKubeconfig = "kubeconfig"
 
 // keyState is the prefix of a driver's state: "state.<driver>.<key>". A driver
@@ -44,7 +44,7 @@ func Unpack(driver string, data map[string][]byte) (stored, state map[string][]b
 
 // Pack returns the data of an agent's Secret after a Step of the named driver.
 // Without [Step.Credential] it keeps the stored credential. With one it keeps
-// the two names alone, and the caller sets [SecretKeyKubeconfig] to a
+// only the two names, and the caller sets [SecretKeyKubeconfig] to a
 // kubeconfig with [Credential.User]. An error names a key that the driver may
 // not use.
 func Pack(driver string, data map[string][]byte, step Step) (map[string][]byte, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
-// Stage is how far the hub has come with a cluster.
+// Stage is the hub's progress with a cluster.
 type Stage string
 
 const (
@@ -25,7 +25,7 @@ const (
 	// StageAccepted has access to the hub.
 	StageAccepted Stage = "accepted"
 	// StageRefused has no access for the reason in State.Reason. An edit or a
-	// retry of the hub mends it.
+	// retry of the hub corrects it.
 	StageRefused Stage = "refused"
 	// StageDenied was kept out or lost its access, by an administrator or by
 	// the cluster itself.
@@ -43,8 +43,8 @@ type Claim struct {
 	Value string
 }
 
-// String quotes the claim, and cuts it to a length that fits a line. A cut one
-// shows its length, since two claims may begin alike.
+// String quotes the claim, and truncates it to fit a line. A truncated claim
+// shows its length, because two claims may begin alike.
 func (c Claim) String() string {
 	switch n := utf8.RuneCountInString(c.Value); {
 	case n == 0:
@@ -55,9 +55,9 @@ func (c Claim) String() string {
 	return fmt.Sprintf("auth type %q, claim %.300q", c.AuthType, c.Value)
 }
 
-// State is how far a cluster is on its way into a hub.
+// State describes the progress of a cluster towards access to a hub.
 type State struct {
-	// Stage goes by what the hub reports.
+	// Stage follows from the reports of the hub.
 	Stage Stage
 	// Accepts is the decision of the administrator. It is false for a cluster
 	// that is being deleted.
@@ -75,26 +75,27 @@ type State struct {
 	// Since is the time of that condition. Without one, it is the creation time
 	// of the ManagedCluster.
 	Since time.Time
-	// Failure quotes the error that the hub met last and retries, empty if
-	// there is none. An accepted agent can write the condition HubReconciled
-	// too.
+	// Failure quotes the last error of the hub, which the hub retries. It is
+	// empty without an error. An accepted agent can write the condition
+	// HubReconciled too.
 	Failure string
-	// Joined and Available are the status of these conditions, empty without
+	// Joined and Available are the status of these conditions, or empty without
 	// one. The agent writes them.
 	Joined, Available metav1.ConditionStatus
 }
 
-// HasAccess reports whether administrator and hub let the cluster in.
+// HasAccess reports whether both the administrator and the hub give the cluster
+// access.
 func (s State) HasAccess() bool { return s.Stage == StageAccepted && s.Accepts }
 
 // StateOf returns the state of a cluster, computed from its objects alone. role
 // is the ClusterRole [ClusterRoleName] of the cluster, in which the hub records
-// claims where agents cannot write. It is nil or empty if there is none, and
-// nil if the caller needs no Claim.
+// claims where agents cannot write. It may be nil or empty if it does not
+// exist, and nil if the caller needs no Claim.
 //
 // Only a hub passes a claim, which its drivers read from the cluster. With the
-// zero Claim StateOf reads the record of the hub. That record counts for the
-// annotations and the spec that the hub has read, and for no later ones. An
+// zero Claim, StateOf reads the record of the hub. The record applies only to
+// the annotations and the spec that the hub has read, not to later ones. An
 // accept at the resourceVersion that was passed here thus covers exactly
 // [State.Claim].
 func StateOf(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole, claim Claim) State {
@@ -146,8 +147,9 @@ func RecordedClaim(role *rbacv1.ClusterRole) (claim Claim, ok bool) {
 	return Claim{authType, role.Annotations[ocm.ClaimAnnotation]}, ok
 }
 
-// PublishClaim records what the drivers of a hub read from a cluster that is
-// not accepted, in its ClusterRole, where [StateOf] finds it. A hub calls it.
+// PublishClaim records the claim that the drivers of a hub read from a cluster
+// that is not accepted. It writes to the cluster's ClusterRole, where [StateOf]
+// finds it. Only a hub calls it.
 func PublishClaim(role *rbacv1.ClusterRole, cluster *ocm.ManagedCluster, claim Claim) {
 	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.PendingAuthTypeAnnotation, claim.AuthType)
 	metav1.SetMetaDataAnnotation(&role.ObjectMeta, ocm.PendingClaimAnnotation, claim.Value)
@@ -163,12 +165,12 @@ func pendingClaim(cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) Claim {
 	return Claim{role.Annotations[ocm.PendingAuthTypeAnnotation], role.Annotations[ocm.PendingClaimAnnotation]}
 }
 
-// claimSource returns a hash of what drivers read a claim from: the annotations
-// and the spec of a cluster, without the decision.
+// claimSource returns a hash of the sources of a claim: the annotations and the
+// spec of a cluster, without the decision.
 func claimSource(cluster *ocm.ManagedCluster) string {
 	source := ocm.ManagedCluster{Spec: cluster.Spec}
 	source.UID, source.Annotations = cluster.UID, cluster.Annotations
 	source.Spec.HubAcceptsClient = false
-	content, _ := json.Marshal(source) // it holds texts, numbers and a boolean
+	content, _ := json.Marshal(source) // texts, numbers and a boolean always encode
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }

@@ -1,5 +1,5 @@
-// Package advice holds commands for readers of conditions and Events, who have
-// nothing but kubectl. Errors of Go name no commands.
+// Package advice holds commands for readers of conditions and Events, who may
+// have nothing but kubectl. Errors of Go name no commands.
 package advice
 
 import "github.com/workloadid/workloadid/internal/shell"
@@ -7,8 +7,8 @@ import "github.com/workloadid/workloadid/internal/shell"
 // Accept returns the command that accepts a cluster on its hub.
 func Accept(cluster string) string { return "wid hub accept --clusters " + cluster }
 
-// Approve returns the command that also approves one request. Names of requests
-// are free text.
+// Approve returns the command that also approves one request. The name of a
+// request may hold any text.
 func Approve(cluster, request string) string {
 	return Accept(cluster) + " --approve-request " + shell.Word(request, "REQUEST")
 }

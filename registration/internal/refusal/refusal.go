@@ -10,7 +10,7 @@ import (
 // becomes a condition or an Event instead of a retry with back-off.
 type Error struct {
 	Reason, Message string
-	// Retry is the time until another check, because nothing watches the cause.
+	// Retry is the time until another check, if nothing watches the cause.
 	// Zero waits for a change.
 	Retry time.Duration
 }
@@ -20,7 +20,7 @@ func New(reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// After returns the refusal, to be checked again after d.
+// After returns the refusal with another check after d.
 func (e *Error) After(d time.Duration) *Error {
 	e.Retry = d
 	return e
