@@ -23,12 +23,14 @@ const (
 	CauseNotSigned            Cause = "NotSigned"            // signed for no token
 	CauseSignatureWrong       Cause = "SignatureWrong"       // wraps ErrSignature if it is final
 	CauseCANotPinned          Cause = "CANotPinned"          // the cluster has no pinned CA; wraps ErrPins
-	// the verified answer differs from the signed one; wraps ErrPins
+	// CauseContentDiffers means that the verified answer differs from the
+	// signed one. It wraps ErrPins.
 	CauseContentDiffers Cause = "ContentDiffers"
 	// CauseCertificateForAnotherName means that the server's certificate does
 	// not name the address. It wraps ErrPins.
 	CauseCertificateForAnotherName Cause = "CertificateForAnotherName"
-	// no pinned CA signed the server's certificate; wraps ErrPins
+	// CauseCertificateOfAnotherCA means that no pinned CA signed the server's
+	// certificate. It wraps ErrPins.
 	CauseCertificateOfAnotherCA Cause = "CertificateOfAnotherCA"
 	CauseCertificateNotValidNow Cause = "CertificateNotValidNow" // by the clock of this machine, so Discover waits
 )

@@ -45,7 +45,7 @@ func WithoutPins() DiscoverOption { return func(d *discovery) { d.unpinned = tru
 func WithTimeout(t time.Duration) DiscoverOption { return func(d *discovery) { d.timeout = t } }
 
 // WithTokenPatience bounds the wait while cluster-info is signed for other
-// tokens only. At its first look after this time, Discover fails with the cause
+// tokens only. At its first read after this time, Discover fails with the cause
 // NotSignedForToken. A signer signs for a new token within seconds. The default
 // 0 waits until the timeout.
 func WithTokenPatience(patience time.Duration) DiscoverOption {

@@ -99,7 +99,8 @@ func (r *role) visible(now time.Time) bool {
 	return true
 }
 
-// principalID returns the unique ID of a role or user. The caller holds the lock.
+// principalID returns the unique ID of a role or user. The caller holds the
+// lock.
 func (a *AWS) principalID(arn string, now time.Time) (id string, ok bool) {
 	if r := a.roles[arn]; r != nil {
 		return r.id, r.visible(now)

@@ -16,7 +16,7 @@ import (
 	"github.com/workloadid/workloadid/internal/transport"
 )
 
-// lookTimeout bounds the requests of one look.
+// lookTimeout bounds the requests of one read of the keys.
 const lookTimeout = 15 * time.Second
 
 // keysClient reads the keys of an API server.
@@ -31,7 +31,8 @@ func newKeysClient(config *rest.Config) (*keysClient, error) {
 	}
 	config = rest.CopyConfig(config)
 	// An HTTP/2 connection, shared with other clients of the process, stays
-	// with one of several API servers. A look opens a connection of its own.
+	// with one of several API servers. Each read of the keys opens a connection
+	// of its own.
 	config.NextProtos = []string{"http/1.1"}
 	roundTripper, err := rest.TransportFor(config)
 	if err != nil {

@@ -19,18 +19,21 @@
 //
 // # Rotation
 //
-// The Publisher publishes every key that a look at the API server shows. It
-// unpublishes a key once no look has shown it for [Publisher.MaxTokenLifetime],
-// so no valid token loses its key. Gaps of more than ten minutes between looks
-// do not count. So a publisher that runs less often adds keys and never removes
-// one.
+// Each publication reads the keys of the API server and publishes all of them.
+// It unpublishes a key that no read has returned for
+// [Publisher.MaxTokenLifetime], so no valid token loses its key. Gaps of more
+// than ten minutes between reads do not count. So a publisher that runs less
+// often adds keys and never removes one.
 //
 // The record of keys lies beside the documents, and is written before them.
 // Writes are conditional, so any number of publishers may share a [Store].
 // Publishers adopt the keys that another tool has published.
 //
-// No token is lost in this order: give the new public key to every API server
-// (--service-account-key-file); wait until it is published and the clouds have
-// read it; switch signing (--service-account-signing-key-file); remove the old
-// public key.
+// No token is lost in this order:
+//
+//  1. Give the new public key to every API server
+//     (--service-account-key-file).
+//  2. Wait until it is published and the clouds have read it.
+//  3. Switch signing (--service-account-signing-key-file).
+//  4. Remove the old public key.
 package issuer

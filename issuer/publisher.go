@@ -54,7 +54,7 @@ type Result struct {
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 	// Leaving lists the keys that the API server no longer shows. The time is
-	// when a key is unpublished, if no look shows it until then.
+	// when a key is unpublished, if no read returns it until then.
 	Leaving map[string]time.Time `json:"leaving,omitempty"`
 	// Warnings are sentences. They name the keys whose tokens a cloud does not
 	// accept, and removed keys that the API server still shows.
@@ -67,8 +67,8 @@ const self = provider.Name("issuer")
 const (
 	defaultLifetime, minLifetime = 24 * time.Hour, time.Hour
 	maxLifetime                  = 100 * 365 * 24 * time.Hour
-	// interval is the time between two looks of Start. jitter is the part of it
-	// that may be added. Their sum lies far below maxGap.
+	// interval is the time between two publications of Start. jitter is the
+	// part of it that may be added. Their sum lies far below maxGap.
 	interval, jitter = time.Minute, 0.1
 	// publishTimeout bounds a Publish with all its tries.
 	publishTimeout = 2 * time.Minute
@@ -124,12 +124,12 @@ func (p *Publisher) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (p *Publisher) NeedLeaderElection() bool { return false }
 
-// Publish looks at the API server once and publishes what has changed. It fails
-// with a [*provider.Error] or an error of the [Store].
+// Publish reads the keys of the API server once and publishes the changes. It
+// fails with a [*provider.Error] or an error of the [Store].
 func (p *Publisher) Publish(ctx context.Context) (Result, error) {
 	var warnings []string
 	result, err := p.publish(ctx, func(ctx context.Context, r record) (record, error) {
-		// A look from before this read could start the absence of a key that
+		// Keys read before the record could start the absence of a key that
 		// another publisher has seen since.
 		shown, err := p.cluster.keys(ctx)
 		if err != nil {

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxGap is the longest time between two looks that counts towards the
-	// absence of a key.
+	// maxGap is the longest time between two reads of the keys that counts
+	// towards the absence of a key.
 	maxGap = 10 * time.Minute
-	// minGap is the shortest absence that is written, because each look would
-	// otherwise write the record. With looks every minute, one of them lies
+	// minGap is the shortest absence that is written, because otherwise each
+	// read would write the record. With reads every minute, one of them lies
 	// between minGap and maxGap after the last one that was written.
 	minGap = 3 * time.Minute
 	// maxSeconds bounds durations, so that they do not overflow.
@@ -37,14 +37,14 @@ type entry struct {
 	Key publicKey `json:"key"`
 	// Removed excludes a leaked key.
 	Removed bool `json:"removed,omitempty"`
-	// Absence is nil if the last look showed the key.
+	// Absence is nil if the last read returned the key.
 	Absence *absence `json:"absence,omitempty"`
 }
 
-// absence is the time in which looks did not show a key.
+// absence is the time in which no read returned a key.
 type absence struct {
 	Seconds int64 `json:"seconds"`
-	// Until is the time of the last look that is counted.
+	// Until is the time of the last read that is counted.
 	Until time.Time `json:"until"`
 }
 
@@ -105,8 +105,9 @@ func (r record) lifetime() time.Duration {
 	return cmp.Or(time.Duration(r.Lifetime)*time.Second, defaultLifetime)
 }
 
-// look returns the record after a look at the API server. A zero lifetime keeps
-// the record's. While a key is being removed, the longest lifetime counts.
+// look returns the record after a read of the API server's keys. A zero
+// lifetime keeps the record's. While a key is being removed, the longest
+// lifetime counts.
 func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record {
 	if seconds := int64(lifetime / time.Second); seconds > r.Lifetime || seconds != 0 && len(r.leaving()) == 0 {
 		r.Lifetime = seconds
@@ -134,7 +135,7 @@ func (r record) look(shown keySet, now time.Time, lifetime time.Duration) record
 	return r
 }
 
-// after counts the time since the last look, whichever publisher made it.
+// after counts the time since the last read, whichever publisher made it.
 func (a *absence) after(now time.Time) absence {
 	if a == nil {
 		return absence{Until: now}

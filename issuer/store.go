@@ -35,8 +35,8 @@ type Store interface {
 var (
 	// ErrNotExist is the error of a file that is missing in the Store.
 	ErrNotExist = errors.New("the file does not exist")
-	// ErrChanged is the error of a Write whose version is no longer the current
-	// one. The publisher reads again.
+	// ErrChanged is the error of a Write whose version is outdated. The
+	// publisher reads again.
 	ErrChanged = errors.New("the file has changed")
 )
 

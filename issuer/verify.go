@@ -57,7 +57,8 @@ const (
 	CheckIssuerOfToken CheckName = "IssuerOfToken" // the issuer is the token's, byte for byte
 	CheckIssuerURL     CheckName = "IssuerURL"     // the issuer is an https URL without query and fragment
 	CheckIssuerPublic  CheckName = "IssuerPublic"  // its address can be a public one, without a port; a warning
-	// the discovery document is served over https, without a redirect
+	// CheckDiscoveryReachable checks that the discovery document is served over
+	// https, without a redirect.
 	CheckDiscoveryReachable CheckName = "DiscoveryReachable"
 	CheckDiscoveryPublic    CheckName = "DiscoveryPublic"    // with status 200
 	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // if an API server serves it, anonymous clients may read it
@@ -66,16 +67,19 @@ const (
 	CheckKeysReachable      CheckName = "KeysReachable"      // the keys are served over https, without a redirect
 	CheckKeysPublic         CheckName = "KeysPublic"         // with status 200
 	CheckContentType        CheckName = "ContentType"        // both have their content types
-	// the cloud has the keys for this issuer; only with uploaded keys
+	// CheckKeysIssuer checks that the cloud has the keys for this issuer.
+	// Verify makes it only with uploaded keys.
 	CheckKeysIssuer    CheckName = "KeysIssuer"
 	CheckKeySet        CheckName = "KeySet"        // the keys are a JSON web key set without private keys
 	CheckKeysOfCluster CheckName = "KeysOfCluster" // every key of the API server is published
-	// no other key is published; a warning, since a former key stays for a time
+	// CheckForeignKeys checks that no other key is published. A failure is a
+	// warning, because a former key stays for a time.
 	CheckForeignKeys CheckName = "ForeignKeys"
 	CheckSigningKey  CheckName = "SigningKey" // the key that signed the token is published
 	CheckSignature   CheckName = "Signature"  // and verifies the token
 	CheckAlgorithm   CheckName = "Algorithm"  // Entra accepts the algorithm; a warning
-	// the API server grants no token that lives longer than MaxTokenLifetime
+	// CheckTokenLifetime checks that the API server grants no token that lives
+	// longer than MaxTokenLifetime.
 	CheckTokenLifetime CheckName = "TokenLifetime"
 )
 

@@ -1,4 +1,4 @@
-// Package cause explains errors of this module to the people who have to
+// Package cause explains errors of this module to the person that has to
 // correct something. Controllers make a condition of an error, and an Event
 // with the same words, as the example of [ConditionOf] shows.
 //

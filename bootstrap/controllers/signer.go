@@ -136,8 +136,8 @@ type signatures struct {
 	dropped int // tokens whose signature does not fit
 }
 
-// withSignatures returns the data with exactly the required signatures, limited
-// to those that fit beside the rest.
+// withSignatures returns the data with as many of the required signatures as
+// fit beside the rest, and no others.
 func withSignatures(configMap *corev1.ConfigMap, tokens []*bootstrap.TokenConfig) signatures {
 	data := configMap.Data
 	result := signatures{data: make(map[string]string, len(data)+len(tokens))}

@@ -120,7 +120,7 @@ func checkSTS(options []auth.Option) error {
 	if o.STSEndpoint == "" {
 		return nil
 	}
-	// a Provider without AllowedSTSHosts
+	// This Provider has no AllowedSTSHosts.
 	return (&aws.Provider{}).ValidateOptions(&provider.Options{STSEndpoint: o.STSEndpoint, STSRegion: "us-east-1"})
 }
 

@@ -30,7 +30,7 @@ func (h *handler) answerBinding(ctx context.Context, req *admissionv1.AdmissionR
 		return response // the CRD refuses the object
 	}
 	account := binding.Spec.ServiceAccountRef.Name
-	// an error yields no warning
+	// An error yields no warning.
 	found, _, _ := find(ctx, h.o.Bindings, req.Namespace, account, client.UnsafeDisableDeepCopy)
 	for _, other := range found {
 		if other.Name != req.Name {

@@ -85,9 +85,10 @@ func (in *injection) sidecar() corev1.Container {
 			listen},
 		Env:           []corev1.EnvVar{{Name: envSecret, Value: in.secret}, {Name: envServerCA, Value: string(in.ca)}},
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
-		// kubectl describe and wid doctor then show why it has terminated.
+		// It lets kubectl describe and wid doctor show why it has terminated.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		// exec, because the kubelet cannot reach the pod's loopback.
+		// The probe runs a command, because the kubelet cannot reach the pod's
+		// loopback.
 		StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 2, FailureThreshold: 300,
 			ProbeHandler: corev1.ProbeHandler{
 				Exec: &corev1.ExecAction{Command: []string{in.options.Command, "proxy", "--check", listen}}}},

@@ -35,8 +35,8 @@ type Options struct {
 	// take 1.5 MB for each binding.
 	Bindings client.Reader
 	// Live lists the IAMBindings from the API server, in small pages, if the
-	// cache holds none for a pod, because a binding may be newer than the
-	// cache. Use a client without a rate limit (rest.Config.QPS -1).
+	// cache holds none for a pod. A binding may be newer than the cache. Use a
+	// client without a rate limit (rest.Config.QPS -1).
 	Live client.Reader
 	// Image is the image of the sidecar. Its program, Command, is
 	// cmd/iam-credentials-pod.

@@ -94,7 +94,7 @@ type addOnHub struct {
 	client.Client
 	api     addon.API
 	session *hubSession
-	look    time.Time // when to look for the API again, if the hub does not serve it
+	look    time.Time // when to ask for the API again, if the hub does not serve it
 }
 
 // NewAddOns checks the options. It makes no request.

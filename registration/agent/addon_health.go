@@ -27,7 +27,7 @@ const (
 
 const (
 	customizedHealth = "Customized"    // the mode of add-ons whose health another program reports
-	healthInterval   = time.Minute     // between two looks at the Lease of an add-on
+	healthInterval   = time.Minute     // between two reads of the Lease of an add-on
 	leaseGrace       = 5 * time.Minute // after the last renewal of a Lease
 )
 

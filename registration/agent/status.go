@@ -85,7 +85,7 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 }
 
 // renewLease writes the Lease, which the hub has created, if its duration has
-// passed or after a failure. It returns the time of the next look.
+// passed or after a failure. It returns the time of the next check.
 func (a *Agent) renewLease(ctx context.Context, conn *agentConn) (time.Time, error) {
 	const defaultSeconds = 60
 	seconds := conn.cluster.Spec.LeaseDurationSeconds

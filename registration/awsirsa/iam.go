@@ -277,7 +277,7 @@ func (h *HubDriver) ensureAccess(ctx context.Context, g *grant, created bool) er
 	return nil
 }
 
-// deleteRole deletes the role if this hub owns it. It looks several times for a
+// deleteRole deletes the role if this hub owns it. It asks several times for a
 // missing role. A role that was created just before a crash may not show yet,
 // and would stay behind.
 func (h *HubDriver) deleteRole(ctx context.Context, g *grant) error {

@@ -24,7 +24,7 @@ func addOnTarget(in registration.Input) (target, error) {
 		labels:   map[string]string{ocm.ClusterNameLabel: in.Cluster, addon.NameLabel: in.Addon},
 		approval: "Run an approver for the signer on the hub.",
 	}
-	// the token driver has left such a user
+	// The token driver has left such a user.
 	if item.Subject.User == "" || strings.HasPrefix(item.Subject.User, "system:serviceaccount:") {
 		item.Subject = registration.AddOnSubject(in.Cluster, in.Addon, in.Agent)
 	}

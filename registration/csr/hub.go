@@ -39,7 +39,7 @@ const (
 	// An agent may set it too, because it only names the request that Approves
 	// checks.
 	requestAnnotation = "registration.open-cluster-management.io/first-request"
-	// searchInterval is the interval at which the hub looks for an approved
+	// searchInterval is the interval at which the hub searches for an approved
 	// request of a cluster without a recorded agent. kube-controller-manager
 	// deletes such a request an hour after the approval.
 	searchInterval = 30 * time.Minute

@@ -115,7 +115,7 @@ func parseFor(csr *certificatesv1.CertificateSigningRequest, host string) (none 
 // sanExtension returns the alternative name of a request for one DNS name, as
 // crypto/x509 encodes it.
 func sanExtension(host string) pkix.Extension {
-	// raw values always encode
+	// Raw values always encode.
 	value, _ := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(host)}})
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: value}
 }

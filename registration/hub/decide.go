@@ -216,14 +216,14 @@ func (h *Hub) wait(ctx context.Context, cluster *ocm.ManagedCluster) error {
 // release revokes a cluster that is being deleted, then removes the finalizer.
 // It also revokes the remains of a cluster whose ManagedCluster is gone,
 // because the finalizer may have been removed. It returns the time of the next
-// look at the objects that keep the cluster.
+// check of the objects that keep the cluster.
 func (h *Hub) release(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	exists := cluster.ResourceVersion != ""
 	if exists {
 		h.setState(cluster.Name, stateOf(cluster).Stage)
 	}
-	// otherwise it was never granted anything, and its name may belong to
-	// another object
+	// Otherwise it was never granted anything, and its name may belong to
+	// another object.
 	if registration.CheckClusterName(cluster.Name) == nil {
 		if err := h.unbind(ctx, cluster.Name); err != nil {
 			return 0, err

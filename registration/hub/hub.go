@@ -167,7 +167,7 @@ func (h *Hub) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.R
 }
 
 // reconcile brings a cluster that is not being deleted to the documented state,
-// and returns the time of the next look.
+// and returns the time of the next check.
 func (h *Hub) reconcile(ctx context.Context, cluster *ocm.ManagedCluster) (time.Duration, error) {
 	h.setAvailable(cluster)
 	decideErr := h.decide(ctx, cluster)

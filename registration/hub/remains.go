@@ -34,7 +34,7 @@ func remainingKinds() []schema.GroupKind {
 }
 
 // checkRemains reports the objects that keep a deleted cluster, and returns the
-// time of the next look. It returns 0 if no object keeps the cluster.
+// time of the next check. It returns 0 if no object keeps the cluster.
 func (h *Hub) checkRemains(ctx context.Context, cluster *ocm.ManagedCluster) (again time.Duration, err error) {
 	var all []string
 	for _, kind := range remainingKinds() {

@@ -56,7 +56,7 @@ func checkForm(req *http.Request) *refusal {
 		return badRequest("the relay forwards no Impersonate-* headers: leave them out")
 	case req.URL.RequestURI() != req.RequestURI: // the hub would read another path than the client wrote
 		return badRequest("the relay forwards only a path and a query that are encoded in the usual way")
-	// a watch would hold the body for hours
+	// A watch would hold the body for hours.
 	case req.ContentLength != 0 && (req.Method == http.MethodGet || req.Method == http.MethodHead):
 		return badRequest("the relay forwards no body of a GET or HEAD request: leave it out")
 	case req.ContentLength > maxBody:

@@ -118,7 +118,8 @@ func (r *relay) proxy(config *rest.Config, check func(*http.Response) error) (*h
 	if err != nil {
 		return nil, fmt.Errorf("make a transport to the hub: %w", err)
 	}
-	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1, // flushes at once, for watches
+	// A negative FlushInterval flushes at once, for watches.
+	return &httputil.ReverseProxy{Rewrite: r.rewrite, Transport: transport, FlushInterval: -1,
 		ModifyResponse: func(answer *http.Response) error {
 			answer.Body = &stream{answer.Body, answer.Request.Context()}
 			return check(answer)

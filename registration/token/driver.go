@@ -186,7 +186,7 @@ func (p *call) declared() bool {
 		len(s.OrganizationUnits) == 0
 }
 
-// lookAt moves the next look to an earlier time.
+// lookAt moves the next call of Next to an earlier time.
 func (p *call) lookAt(at time.Time) {
 	if p.step.At.IsZero() || at.Before(p.step.At) {
 		p.step.At = at
