@@ -9,8 +9,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// errorLog limits the lines a second. net/http writes one for each connection
-// whose handshake fails.
+// errorLog limits the lines that it writes in a second. net/http writes one for
+// each connection whose handshake fails.
 type errorLog struct {
 	limit *rate.Limiter
 	out   io.Writer

@@ -24,8 +24,8 @@ const (
 	maxBody         = 2 << 20 // etcd stores no larger pod
 	maxBodies       = 16 << 20
 	maxOfConnection = 4 << 20
-	// maxOfNamespace bounds the pods that wait for a list, so a namespace with
-	// long lists leaves memory to the others.
+	// maxOfNamespace bounds the bytes of one namespace's pods that wait for a
+	// list, so a namespace with long lists leaves memory to the others.
 	maxOfNamespace = 2 << 20
 	maxElements    = 500
 	maxWarnings    = 10
