@@ -242,11 +242,8 @@ func (c *Cloud) serviceAt(address string) *service {
 //
 // Clients reach the host like the others, over TLS with the cloud's CA. In
 // Calls and [Fault], the service is the host in lower case, with its port
-// unless it is
-//  443. The action is the method and the path, such as "GET /bucket". The error
-//     of
-//
-// a Fault is plain text.
+// unless that is 443, and the action is the method and the path, such as "GET
+// /bucket". The error of a Fault is plain text.
 func (c *Cloud) Handle(host string, handler http.Handler) {
 	host = strings.TrimSuffix(strings.ToLower(host), ":443") // clients omit it in the Host header
 	s := service{at: func(asked string) bool {

@@ -17,9 +17,9 @@ import (
 )
 
 // Client is an auth.KubernetesClient. It holds objects of core/v1 in memory and
-// issues tokens of its ServiceAccounts. It is safe for concurrent use. It is
-// not a
-// [client.Client]: for a reconciler, use [Issuer.Wrap] on a fake client.
+// issues tokens of its ServiceAccounts. It is safe for concurrent use. A
+// reconciler needs a [client.Client] instead: use [Issuer.Wrap] on a fake
+// client.
 type Client struct {
 	issuer  *Issuer
 	tracker k8stesting.ObjectTracker

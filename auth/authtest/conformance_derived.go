@@ -21,7 +21,7 @@ type derived struct {
 	secrets func(auth.Token) []string
 }
 
-// accessToken returns the access token itself as a kind.
+// accessToken returns the only kind that is not derived.
 func accessToken() derived {
 	return derived{name: "access token",
 		get: func(ctx context.Context, p auth.Provider, opts []auth.Option) (auth.Token, error) {

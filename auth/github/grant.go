@@ -139,8 +139,8 @@ func isName(s string) bool {
 // level orders the levels of permissions. Zero is an unknown level.
 func level(name string) int { return 1 + slices.Index([]string{"read", "write", "admin"}, name) }
 
-// excess describes a value of g that exceeds the granted ones, and the granted
-// ones. GitHub ignores the case of names.
+// excess describes the first value of g that was not granted, and the granted
+// values. GitHub ignores the case of names.
 func (g Grant) excess(granted Grant) string {
 	if g.AllRepositories && !granted.AllRepositories {
 		return "all repositories, granted are " + brief(granted.Repositories)
