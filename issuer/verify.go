@@ -61,7 +61,7 @@ const (
 	// https, without a redirect.
 	CheckDiscoveryReachable CheckName = "DiscoveryReachable"
 	CheckDiscoveryPublic    CheckName = "DiscoveryPublic"    // with status 200
-	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // if an API server serves it, anonymous clients may read it
+	CheckDiscoveryAnonymous CheckName = "DiscoveryAnonymous" // an API server lets anonymous clients read it
 	CheckDiscoveryDocument  CheckName = "DiscoveryDocument"  // it holds what clouds read
 	CheckDiscoveryIssuer    CheckName = "DiscoveryIssuer"    // it names the issuer, byte for byte
 	CheckKeysReachable      CheckName = "KeysReachable"      // the keys are served over https, without a redirect

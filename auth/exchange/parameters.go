@@ -120,8 +120,8 @@ func (p *Provider) reserves(name string) bool {
 		strings.HasPrefix(name, "client_assertion")
 }
 
-// valueFor returns the value for a ServiceAccount. The ServiceAccount is nil for
-// the controller itself.
+// valueFor returns the value for a ServiceAccount. The ServiceAccount is nil
+// for the controller itself.
 func (one *parameter) valueFor(sa *corev1.ServiceAccount) (string, error) {
 	switch {
 	case one.annotation == "":

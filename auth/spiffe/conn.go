@@ -50,7 +50,7 @@ func NewBrokerConn(address string, own X509Source, agent tlsconfig.Authorizer, o
 	}
 	target, err := workloadapi.TargetFromAddress(address)
 	if err == nil && strings.HasPrefix(target, "unix:") && !strings.HasPrefix(target, "unix:///") {
-		err = errors.New("a socket has an absolute path and no host") // without this check, gRPC fails at the first request
+		err = errors.New("a socket has an absolute path and no host") // gRPC reports it at the first request
 	}
 	if err != nil {
 		return nil, refusedAddress(address, err)

@@ -76,7 +76,7 @@ func (s *Store) Read(ctx context.Context, path string) (content []byte, version 
 		return nil, "", err
 	case path == issuer.DiscoveryFile:
 		document, _ := json.Marshal(map[string]string{"issuer": p.OIDC.Issuer}) // strings always encode
-		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one already
+		_ = s.keep(path, string(document), "")                                  // fails if another call has kept one
 		return s.readKept(path)
 	case path != issuer.KeysFile || p.OIDC.JWKS == "":
 		return nil, "", issuer.ErrNotExist

@@ -176,7 +176,7 @@ func (h *handler) answer(ctx context.Context, req *admissionv1.AdmissionRequest)
 		return refuse(http.StatusInternalServerError, err)
 	case len(found) == 0:
 		response := admission.Allowed("no IAMBinding")
-		if len(head.Metadata.OwnerReferences) == 0 { // otherwise only the log of a controller would show it, for each pod
+		if len(head.Metadata.OwnerReferences) == 0 { // else only the log of a controller would show it, for each pod
 			response = response.WithWarnings(
 				fmt.Sprintf(
 					"no IAMBinding of namespace %.253q names the ServiceAccount %.253q, so the pod gets no AWS credentials: "+

@@ -193,7 +193,7 @@ func parseSubject(cluster string, subject pkix.Name) (Identity, error) {
 	}
 	want := agentSubject(cluster, agent)
 	alone := want
-	alone.Organization = want.Organization[:1] // RBAC needs only the cluster's group, so some agents omit the common one
+	alone.Organization = want.Organization[:1] // RBAC goes by the cluster's group: some agents omit the common one
 	if !sameSubject(subject, want) && !sameSubject(subject, alone) {
 		return Identity{},
 			fmt.Errorf("the subject %.500q does not have exactly the common name %q, the organization %q and optionally %q",

@@ -118,7 +118,7 @@ func stripMetadata(o metav1.Object) {
 			kept[key] = value
 		}
 	}
-	if len(o.GetName()) > validation.DNS1123SubdomainMaxLength { // RBAC has no limit on names; the hub uses no such name
+	if len(o.GetName()) > validation.DNS1123SubdomainMaxLength { // RBAC has no limit; the hub has no such name
 		o.SetName(fmt.Sprintf("%x", sha256.Sum256([]byte(o.GetName()))))
 	}
 	o.SetLabels(kept)

@@ -167,7 +167,7 @@ func wasAccepted(cluster *ocm.ManagedCluster) bool {
 func (h *Hub) autoApprove(ctx context.Context, cluster *ocm.ManagedCluster, role *rbacv1.ClusterRole) error {
 	claimed, err := h.claim(cluster)
 	if err != nil && isPending(role) {
-		return errors.Join(err, h.publish(ctx, cluster, role, claimed)) // publishes no claim, in place of the earlier one
+		return errors.Join(err, h.publish(ctx, cluster, role, claimed)) // clears the published claim
 	} else if err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func (h *Hub) provide(ctx context.Context, addOn client.Object, account string) 
 	wanted := objects(addOn, account)
 	for _, want := range wanted {
 		err := h.ensure(ctx, addOn, want)
-		if no := (*refusal.Error)(nil); errors.As(err, &no) { // the cluster keeps no right to an object that is not the hub's
+		if no := (*refusal.Error)(nil); errors.As(err, &no) { // the cluster keeps no right to a foreign object
 			err = cmp.Or(h.remove(ctx, addOn, accountsOf(addOn)...), err)
 		}
 		if err == nil && want == wanted[0] { // OCM's Role still names OCM's ServiceAccount
