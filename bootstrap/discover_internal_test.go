@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
@@ -33,6 +35,29 @@ func FuzzConfigMap(f *testing.F) {
 		if configMap.Data[bootstrapapi.JWSSignatureKeyPrefix+"abc123"] != "" &&
 			configMap.Data[bootstrapapi.KubeConfigKey] != "" && !good && (err.likely != "" || !errors.Is(err, ErrSignature)) {
 			t.Errorf("%q: a wrong signature is not final: %v", body, err)
+		}
+	})
+}
+
+// The patience for a token that has no signature begins anew after another
+// cause, such as an API server that restarts.
+func TestPatienceBeginsAnewAfterAnotherCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &attempt{discovery: &discovery{patience: time.Minute}}
+		for i, step := range []struct {
+			cause   Cause
+			givesUp bool
+		}{
+			{CauseNotSignedForToken, false},
+			{CauseServerStarting, false},
+			{CauseNotSignedForToken, false},
+			{CauseNotSignedForToken, false},
+			{CauseNotSignedForToken, true},
+		} {
+			if got := a.givesUpToken(step.cause); got != step.givesUp {
+				t.Errorf("attempt %d, %s: gives up is %t, want %t", i+1, step.cause, got, step.givesUp)
+			}
+			time.Sleep(30 * time.Second)
 		}
 	})
 }

@@ -66,6 +66,7 @@ func testSignerSignsForValidTokensOnly(t *testing.T) {
 		info(map[string]string{"kubeconfig": "k", "jws-kubeconfig-gone00": "stale", "other": "stays"}),
 		tokenSecret("good00", set("expiration", "2000-01-01T00:00:10Z")), tokenSecret("ever00", nil),
 		tokenSecret("dead00", set("expiration", "2000-01-01T00:00:00Z")), tokenSecret("odd000", set("expiration", "soon")),
+		tokenSecret("late00", set("expiration", "2000-01-01T00:00:20Z")),
 		tokenSecret("zero00", set("expiration", "0001-01-01T00:00:00Z")),
 		tokenSecret("off000", set("usage-bootstrap-signing", "yes")), tokenSecret("type00", func(s *corev1.Secret) {
 			s.Type = "Opaque"
@@ -77,12 +78,12 @@ func testSignerSignsForValidTokensOnly(t *testing.T) {
 		}),
 	).Build()
 	data, result := reconcileInfo(t, &Signer{Client: c})
-	if len(data) != 5 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" ||
-		data["jws-kubeconfig-ever00"] == "" || data["other"] != "stays" {
+	if len(data) != 6 || data["jws-kubeconfig-good00"] == "" || data["jws-kubeconfig-group0"] == "" ||
+		data["jws-kubeconfig-ever00"] == "" || data["jws-kubeconfig-late00"] == "" || data["other"] != "stays" {
 		t.Errorf("cluster-info: %v", data)
 	}
 	if result.RequeueAfter != 10*time.Second {
-		t.Errorf("comes back after %s", result.RequeueAfter)
+		t.Errorf("reconciles again after %s, want 10s, when the first token expires", result.RequeueAfter)
 	}
 	if err := c.Update(t.Context(), info(map[string]string{"jws-kubeconfig-good00": "x"})); err != nil {
 		t.Fatal(err)
