@@ -246,25 +246,29 @@ func TestTokenFileThatIsMissing(t *testing.T) {
 // A replica may answer from its own cache with credentials that the proxy
 // already holds.
 func TestKeepsTheCredentialsThatExpireLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
-			cached := call > 1 && time.Since(begin) <= 28*time.Minute
-			if cached {
-				issue(w, call, begin.Add(50*time.Minute))
-			}
-			return cached
-		}}
-		p := running(t, server)
-		pass(28 * time.Minute)
-		if a := ask(t, p); server.count() < 2 || a.AccessKeyID != "ASIA1" {
-			t.Errorf("got %s after %d calls, want the first credentials after 2", a.body, server.count())
-		}
-		pass(time.Minute + time.Second)
-		if a := ask(t, p); a.AccessKeyID == "ASIA1" {
-			t.Errorf("got %s after %d calls, want other credentials", a.body, server.count())
-		}
-	})
+	for name, lifetime := range map[string]time.Duration{"earlier expiry": 50 * time.Minute, "same expiry": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				server := &issuer{t: t, answer: func(w http.ResponseWriter, _ *http.Request, call int) bool {
+					cached := call > 1 && time.Since(begin) <= 28*time.Minute
+					if cached {
+						issue(w, call, begin.Add(lifetime))
+					}
+					return cached
+				}}
+				p := running(t, server)
+				pass(28 * time.Minute)
+				if a := ask(t, p); server.count() < 2 || a.AccessKeyID != "ASIA1" {
+					t.Errorf("got %s after %d calls, want the first credentials after 2", a.body, server.count())
+				}
+				pass(time.Minute + time.Second)
+				if a := ask(t, p); a.AccessKeyID == "ASIA1" {
+					t.Errorf("got %s after %d calls, want other credentials", a.body, server.count())
+				}
+			})
+		})
+	}
 }
 
 func TestClockSkew(t *testing.T) {

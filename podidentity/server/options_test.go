@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/workloadid/workloadid/auth"
@@ -52,4 +54,19 @@ func emptyCache(t *testing.T) *cache.TokenCache {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// unverified is a manager whose API server any host could answer for. It
+// panics if the server uses it.
+type unverified struct{ ctrl.Manager }
+
+func (unverified) GetConfig() *rest.Config {
+	return &rest.Config{Host: "https://10.0.0.1", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+}
+
+func TestSetupRefusesAnUnverifiedAPIServer(t *testing.T) {
+	err := (&server.Server{}).SetupWithManager(unverified{})
+	if err == nil || !strings.Contains(err.Error(), "insecure-skip-tls-verify") {
+		t.Errorf("got %v, want an error that names insecure-skip-tls-verify", err)
+	}
 }

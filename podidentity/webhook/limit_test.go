@@ -328,6 +328,9 @@ func TestPodsThatWaitForTheListOfTheirNamespaceAreBounded(t *testing.T) {
 		}
 		close(live.end)
 		all.Wait()
+		if code := c.call(unbound(t, "a", 1_000_000)); code != http.StatusOK {
+			t.Errorf("after the lists, a pod of 1 MB gets %d, want 200", code)
+		}
 	})
 }
 
