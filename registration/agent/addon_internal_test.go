@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
@@ -68,4 +71,30 @@ func TestHealthIsWatchedOnTheManagedClusterAlone(t *testing.T) {
 		}
 		cancel()
 	})
+}
+
+// client-go adds the agent's token to every request, so a redirect would show
+// it to another host.
+func TestWatchesFollowNoRedirect(t *testing.T) {
+	asked := ""
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked += r.URL.Path
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	defer hub.Close()
+	c, err := watchingHTTPClient(&rest.Config{Host: hub.URL, BearerToken: "token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, hub.URL+"/watch", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Do(request)
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	if err == nil || asked != "/watch" {
+		t.Errorf("error %v after requests of %q, want an error after /watch alone", err, asked)
+	}
 }

@@ -2,8 +2,11 @@ package kubeconfig_test
 
 import (
 	"os"
+	"reflect"
 	"testing"
+	"time"
 
+	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	"github.com/workloadid/workloadid/registration/kubeconfig"
@@ -44,6 +47,27 @@ func TestComposeNamesTheClusterAsTheBootstrapKubeconfig(t *testing.T) {
 			if k, err := kubeconfig.Parse(composed); err != nil || k.Clusters[0].Name != want ||
 				k.Contexts[0].Context.Cluster != want {
 				t.Errorf("%v, %+v", err, k)
+			}
+		})
+	}
+}
+
+// A driver's configuration decides neither where the hub is nor how its
+// certificate is verified.
+func TestSetAddressReplacesTheAddressOfADriver(t *testing.T) {
+	hub := &kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: "https://hub:6443",
+		CertificateAuthorityData: []byte("hub's CA"), TLSServerName: "hub"}}
+	want := rest.Config{Host: "https://hub:6443", Timeout: kubeconfig.Timeout,
+		TLSClientConfig: rest.TLSClientConfig{CAData: []byte("hub's CA"), ServerName: "hub"}}
+	for name, given := range map[string]rest.Config{
+		"another address":          {Host: "https://elsewhere", Timeout: time.Hour},
+		"certificate not verified": {TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		"another CA": {TLSClientConfig: rest.TLSClientConfig{CAData: []byte("another"), CAFile: "/ca.crt",
+			ServerName: "another"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if hub.SetAddress(&given); !reflect.DeepEqual(given, want) {
+				t.Errorf("got %#v, want %#v", given, want)
 			}
 		})
 	}
