@@ -195,22 +195,28 @@ func TestAcceptedWatchesLeaveRoom(t *testing.T) {
 	}
 }
 
+// limitConnections starts the relay anew, with at most four connections.
+func (w *environment) limitConnections(t *testing.T) {
+	t.Helper()
+	handler, err := relay.New(w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.relay = httptest.NewUnstartedServer(handler)
+	w.relay.Listener = relay.LimitListener(w.relay.Listener, 4, 4)
+	w.relay.TLS, w.relay.EnableHTTP2 = relay.TLSConfig(nil), true
+	w.relay.Config.ErrorLog = log.New(io.Discard, "", 0)
+	w.relay.StartTLS()
+	t.Cleanup(w.relay.Close)
+}
+
 // A flood of connections without a credential displaces no client that the
 // relay or the hub has accepted.
 func TestAcceptedConnectionsStay(t *testing.T) {
 	for name, token := range map[string]bool{"certificate": false, "token": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnvironment(t, nil)
-			handler, err := relay.New(w.options())
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.relay = httptest.NewUnstartedServer(handler)
-			w.relay.Listener = relay.LimitListener(w.relay.Listener, 4, 4)
-			w.relay.TLS, w.relay.EnableHTTP2 = relay.TLSConfig(nil), true
-			w.relay.Config.ErrorLog = log.New(io.Discard, "", 0)
-			w.relay.StartTLS()
-			t.Cleanup(w.relay.Close)
+			w.limitConnections(t)
 			cert, header := w.ca.issue(t, nil), http.Header(nil)
 			if token {
 				cert, header = nil, bearer("accepted")
@@ -239,6 +245,32 @@ func TestAcceptedConnectionsStay(t *testing.T) {
 				t.Error("the relay has closed the connection")
 			}
 		})
+	}
+}
+
+// A token that the hub refuses proves nothing, so its connection goes before
+// others.
+func TestRefusedTokenProvesNoConnection(t *testing.T) {
+	w := newEnvironment(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUnauthorized) })
+	w.limitConnections(t)
+	get := "GET /api HTTP/1.1\r\nHost: relay\r\nAuthorization: Bearer made-up\r\n\r\n"
+	conn := w.dial(t, nil)
+	defer conn.Close() //nolint:errcheck // the relay closes it
+	if _, err := io.WriteString(conn, get); err != nil {
+		t.Fatal(err)
+	}
+	if a := readAnswer(t, w, conn, http.MethodGet); a.code != http.StatusUnauthorized {
+		t.Fatalf("answer %d, want the hub's 401", a.code)
+	}
+	for range 8 {
+		defer w.dial(t, nil).Close()
+	}
+	_, err := io.WriteString(conn, get)
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if err == nil {
+		t.Error("the connection of a refused token displaces others")
 	}
 }
 

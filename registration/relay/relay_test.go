@@ -227,27 +227,58 @@ func TestServerThatAsksForNoCertificate(t *testing.T) {
 func TestCertificateExpiresDuringAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCA(t)
-		hub := &rest.Config{Host: "https://hub.example.com", WrapTransport: func(http.RoundTripper) http.RoundTripper {
-			return okTransport{}
-		}}
-		handler, err := relay.New(relay.Options{Hub: hub, ClientCAs: ca.pool(), ErrorLog: log.New(io.Discard, "", 0)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaf, err := x509.ParseCertificate(ca.issue(t, nil).Certificate[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		handler, certificate := newHandler(t, ca, 0), ca.leaf(t)
 		for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
-			recorder, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
-			request.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-			handler.ServeHTTP(recorder, request)
-			if recorder.Code != want {
+			if recorder := record(t, handler, certificate); recorder.Code != want {
 				t.Errorf("answer %d, not %d: %s", recorder.Code, want, recorder.Body)
 			}
 			time.Sleep(time.Hour + time.Second) // of fake time
 		}
 	})
+}
+
+// A request counts against its budget until its answer ends.
+func TestAnsweredRequestsFreeTheirSlots(t *testing.T) {
+	ca := newCA(t)
+	handler := newHandler(t, ca, 1)
+	for name, tc := range map[string]struct {
+		certificates   []*x509.Certificate
+		requests, want int
+	}{
+		"certificate":   {[]*x509.Certificate{ca.leaf(t)}, 2, http.StatusOK},
+		"no credential": {nil, 257, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range tc.requests {
+				if recorder := record(t, handler, tc.certificates...); recorder.Code != tc.want {
+					t.Fatalf("request %d: answer %d, want %d", i+1, recorder.Code, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// newHandler returns a relay whose hub answers 200.
+func newHandler(t *testing.T, ca *ca, maxRequests int) http.Handler {
+	t.Helper()
+	hub := &rest.Config{Host: "https://hub.example.com", WrapTransport: func(http.RoundTripper) http.RoundTripper {
+		return okTransport{}
+	}}
+	handler, err := relay.New(relay.Options{Hub: hub, ClientCAs: ca.pool(), MaxRequests: maxRequests,
+		ErrorLog: log.New(io.Discard, "", 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handler
+}
+
+// record returns the answer to a request once its handler has returned.
+func record(t *testing.T, handler http.Handler, certificates ...*x509.Certificate) *httptest.ResponseRecorder {
+	t.Helper()
+	recorder, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
+	request.TLS = &tls.ConnectionState{PeerCertificates: certificates}
+	handler.ServeHTTP(recorder, request)
+	return recorder
 }
 
 // okTransport is a hub.
