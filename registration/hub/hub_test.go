@@ -223,6 +223,26 @@ func TestHubAutoApproval(t *testing.T) {
 
 // A namespace that is there before the cluster leaves the decision to an
 // administrator.
+// The cluster changes its claim after the driver has approved it.
+func TestHubAutoApprovalIsOfTheClaimThatWasApproved(t *testing.T) {
+	h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
+	h.driver.approves = true
+	changed := false
+	h.refuse = func(what string) error {
+		if !changed && strings.HasPrefix(what, "patch *ocm.ManagedCluster") {
+			changed = true
+			h.edit("cluster1", annotated(driverAnnotation, "id-2"))
+		}
+		return nil
+	}
+	if _, err := h.reconcile("cluster1"); !changed || !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if h.cluster("cluster1").Spec.HubAcceptsClient {
+		t.Error("the hub accepts a claim that was not approved")
+	}
+}
+
 func TestHubAutoApprovalMeetsANamespace(t *testing.T) {
 	t.Run("of an earlier cluster", func(t *testing.T) {
 		h := newHubTest(t, managedCluster("cluster1", annotated(driverAnnotation, "id-1")))
@@ -297,12 +317,16 @@ func TestHubRevokesDeniedCluster(t *testing.T) {
 	if !h.exists(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}}) {
 		t.Error("the namespace is gone")
 	}
-	t.Run("and grants the new claim if it is accepted again", func(*testing.T) {
-		h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, "id-2")(c) })
-		h.mustReconcile("cluster1")
-		h.wantGranted("cluster1", "one", "id-2")
-		h.wantAccepted("cluster1", isAccepted)
-	})
+	for _, claim := range []string{"id-1", "id-2"} { // the old one, and a new one
+		t.Run("and grants "+claim+" if it is accepted again", func(*testing.T) {
+			h.edit("cluster1", func(c *ocm.ManagedCluster) { accept(c); annotated(driverAnnotation, claim)(c) })
+			h.mustReconcile("cluster1")
+			h.wantGranted("cluster1", "one", claim)
+			h.wantAccepted("cluster1", isAccepted)
+			h.edit("cluster1", deny)
+			h.mustReconcile("cluster1")
+		})
+	}
 }
 
 func TestHubDenialCountsFromItself(t *testing.T) {
