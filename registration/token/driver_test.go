@@ -372,6 +372,17 @@ func TestNewUIDEndsTheBackOff(t *testing.T) {
 	w.expect("True", "AddonTokenRefreshed", "uid-2")
 }
 
+// A wait that began while the clock was ahead ends when the clock is right.
+func TestRightClockEndsTheBackOff(t *testing.T) {
+	w := provided(t, token.Options{})
+	w.ahead, w.answer = 365*24*time.Hour, func() error { return apierrors.NewInternalError(errors.New("boom")) }
+	w.reconcile()
+	w.expect("False", "TokenRequestFailed")
+	w.ahead, w.answer = 0, nil
+	w.reconcile()
+	w.expect("True", "AddonTokenRefreshed")
+}
+
 func TestUnreachableHubIsAnError(t *testing.T) {
 	w := provided(t, token.Options{})
 	for name, answer := range map[string]error{"no route": errors.New("no route"),
