@@ -299,6 +299,33 @@ func TestAnonymousAccessLimitedToClusterInfo(t *testing.T) {
 	}
 }
 
+// RBAC gives anonymous clients cluster-info, and no other ConfigMap.
+func TestPublishGrantsClusterInfoAlone(t *testing.T) {
+	cluster := kubetest.StartNew(t)
+	info := publish(t, cluster)
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "other"}}
+	if err := cluster.Client().Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/cluster-info": 200, "/other": 403, "": 403} {
+		t.Run(path, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+				strings.TrimSuffix(info.Server, "/")+"/api/v1/namespaces/kube-public/configmaps"+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := cluster.IssuerClient(t).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close() // the status is all that counts
+			if resp.StatusCode != want {
+				t.Errorf("got %d, want %d", resp.StatusCode, want)
+			}
+		})
+	}
+}
+
 func TestPublishRefuses(t *testing.T) {
 	if err := controllers.Publish(t.Context(), nil, nil); err == nil {
 		t.Error("nothing was published")
