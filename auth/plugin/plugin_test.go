@@ -33,7 +33,7 @@ func TestServiceAccountOf(t *testing.T) {
 		t.Errorf("got %+v, %v, want the UID and the annotation of tenant-a/app", sa, err)
 	}
 	for _, token := range []string{"", "x", "a.b.c", jwtOf(`{}`), jwtOf(`{"sub":"system:node:n"}`),
-		jwtOf(`{"sub":"system:serviceaccount:a"}`),
+		jwtOf(`{"sub":"tenant-a:app"}`), jwtOf(`{"sub":"system:serviceaccount:a"}`),
 		jwtOf(`{"sub":"system:serviceaccount::b"}`), jwtOf(`{"sub":"system:serviceaccount:a:b:c"}`), jwtOf(`[]`),
 		strings.Repeat("x", 1<<20)} {
 		_, err := plugin.ServiceAccountOf(token, nil)
@@ -67,6 +67,10 @@ func TestExecInfo(t *testing.T) {
 	if info, err := plugin.ParseExecInfo(""); err != nil || info.APIVersion != "client.authentication.k8s.io/v1" ||
 		info.Cluster != nil {
 		t.Errorf("called by a person: %+v, %v", info, err)
+	}
+	large := `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}` + strings.Repeat(" ", 1<<20)
+	if _, err := plugin.ParseExecInfo(large); !errors.Is(err, auth.ErrMisconfigured) {
+		t.Errorf("got %v for more than 1 MiB, want ErrMisconfigured", err)
 	}
 }
 
@@ -184,8 +188,9 @@ func TestKubelet(t *testing.T) {
 			continue
 		}
 		var r kubeletv1.CredentialProviderResponse
-		if err != nil || json.Unmarshal(content, &r) != nil || len(r.Auth) != 1 || r.Auth[host].Password != "p" {
-			t.Errorf("%s: got %v, %v, want the password of %s", image, r.Auth, err, host)
+		if err != nil || json.Unmarshal(content, &r) != nil || len(r.Auth) != 1 || r.Auth[host].Password != "p" ||
+			r.CacheKeyType != kubeletv1.RegistryPluginCacheKeyType {
+			t.Errorf("%s: got %v by %q, %v, want the password of %s by Registry", image, r.Auth, r.CacheKeyType, err, host)
 		}
 	}
 	request := &kubeletv1.CredentialProviderRequest{Image: "r.example/a"}

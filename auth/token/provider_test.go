@@ -15,6 +15,7 @@ import (
 
 	"github.com/workloadid/workloadid/auth"
 	"github.com/workloadid/workloadid/auth/authtest"
+	"github.com/workloadid/workloadid/auth/provider"
 	"github.com/workloadid/workloadid/auth/token"
 	"github.com/workloadid/workloadid/cache"
 	"github.com/workloadid/workloadid/cloudtest"
@@ -63,6 +64,23 @@ func TestServiceAccountToken(t *testing.T) {
 	}
 	if d := got.GetDuration(); d > 20*time.Minute || d < 19*time.Minute {
 		t.Errorf("lives for %s", d)
+	}
+}
+
+// A token that has expired is no credential, also if the answer to the
+// TokenRequest names a later time.
+func TestExpiredTokenIsRefused(t *testing.T) {
+	issuer, _ := newIssuer(t)
+	for _, lifetime := range []time.Duration{-time.Hour, -time.Second} {
+		t.Run(lifetime.String(), func(t *testing.T) {
+			sa := testenv.ServiceAccount("tenant-a", "app")
+			expired, err := issuer.Sign(issuer.Claims(sa, []string{"vault"}, lifetime))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = (&token.Provider{}).NewTokenForServiceAccount(t.Context(), expired, sa, &provider.Options{})
+			testenv.CheckError(t, err, auth.ErrUnavailable, "expired")
+		})
 	}
 }
 
