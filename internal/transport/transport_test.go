@@ -2,10 +2,12 @@ package transport_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -151,6 +153,51 @@ func TestProxyIsNotUsedForLocalServices(t *testing.T) {
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw}))
 	if _, err := get(t, client(t, &transport.Pool{}, proxy, ca), own.URL); err != nil || len(asked()) != 0 {
 		t.Errorf("loopback went through the proxy: %q, %v", asked(), err)
+	}
+}
+
+func TestProxyOfAHost(t *testing.T) {
+	proxy := &url.URL{Scheme: "http", Host: "proxy.example:3128"}
+	for address, want := range map[string]*url.URL{
+		"https://sts.example":                proxy,
+		"https://10.0.0.1":                   proxy,
+		"https://169.255.0.1":                proxy,
+		"http://sts.example":                 nil,
+		"https://localhost":                  nil,
+		"https://127.0.0.2:8443":             nil,
+		"https://[::1]":                      nil,
+		"https://169.254.169.254":            nil,
+		"https://169.254.170.23":             nil,
+		"https://[::ffff:169.254.169.254]":   nil,
+		"https://[fe80::1]":                  nil,
+		"https://[fd00:ec2::254]":            nil,
+		"https://metadata":                   nil,
+		"https://Metadata.Google.Internal./": nil,
+	} {
+		t.Run(address, func(t *testing.T) {
+			to, err := url.Parse(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			through := &http.Transport{}
+			transport.UseProxy(through, proxy)
+			if got, err := through.Proxy(&http.Request{URL: to}); err != nil || got != want {
+				t.Errorf("got the proxy %v, %v, want %v", got, err, want)
+			}
+		})
+	}
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	if _, err := get(t, client(t, &transport.Pool{}, nil, ca), server.URL); err == nil ||
+		!strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("got %v, want a refused protocol version", err)
 	}
 }
 
