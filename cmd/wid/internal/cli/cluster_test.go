@@ -2,17 +2,21 @@ package cli
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -132,5 +136,51 @@ func TestProxyPasswordOfKubeconfig(t *testing.T) {
 				t.Errorf("got %v, want an error without the password", err)
 			}
 		})
+	}
+}
+
+// The error of an API server may repeat the credential that it got.
+func TestClientsCleanTheCredentialsThatTheySent(t *testing.T) {
+	for name, tc := range map[string]struct{ header, secret string }{
+		"bearer":           {"Bearer bearer-secret", "bearer-secret"},
+		"password":         {"Basic " + base64.StdEncoding.EncodeToString([]byte("me:hunter2-password")), "hunter2-password"},
+		"basic":            {"Basic " + base64.StdEncoding.EncodeToString([]byte("me:x")), "bWU6eA=="},
+		"unknown scheme":   {"Token other-secret", "other-secret"},
+		"without a scheme": {"plain-secret", "plain-secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Clients{}
+			c.note(tc.header)
+			if got := c.Clean("the server refuses " + tc.secret + "!"); strings.Contains(got, tc.secret) {
+				t.Errorf("got %q, which holds the credential", got)
+			}
+		})
+	}
+}
+
+// pages lists one ConfigMap a page.
+type pages struct {
+	client.Reader
+	names []string
+}
+
+func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	at, _ := strconv.Atoi((&client.ListOptions{}).ApplyOptions(opts).Continue) // "" is 0
+	page := &corev1.ConfigMapList{Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: p.names[at]}}}}
+	if at+1 < len(p.names) {
+		page.Continue = strconv.Itoa(at + 1)
+	}
+	*list.(*corev1.ConfigMapList) = *page //nolint:forcetypeassert // the test's own
+	return nil
+}
+
+func TestEachReadsAllPages(t *testing.T) {
+	want := []string{"a", "b", "c"}
+	var got []string
+	err := Each(t.Context(), pages{names: want}, &corev1.ConfigMapList{}, func(c *corev1.ConfigMap) {
+		got = append(got, c.Name)
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

@@ -53,6 +53,26 @@ func TestWorkThatNeverEnds(t *testing.T) {
 	})
 }
 
+func TestTimeoutOfACommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cmd := (&Side{}).Limited(&cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}, time.Minute,
+			func(ctx context.Context, _ *cobra.Command) error { <-ctx.Done(); return ctx.Err() })
+		cmd.SetArgs([]string{"--timeout=5s"})
+		start := time.Now()
+		err := cmd.ExecuteContext(t.Context())
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
+			t.Errorf("got %v after %s, want the deadline after 5s", err, took)
+		}
+	})
+}
+
+func TestOneLineHidesCredentialsOfURLs(t *testing.T) {
+	const want = "dial https://[redacted]@hub.example/x"
+	if got := OneLine("dial\thttps://me:hunter2@hub.example/x\n"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A command that waits says so after 2 s, after a change, and every 10 s.
 func TestWaitSaysWhatItWaitsForAndUntilWhen(t *testing.T) {
 	for name, tc := range map[string]struct {

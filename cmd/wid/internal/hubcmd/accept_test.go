@@ -102,6 +102,22 @@ func TestHubAcceptShowsTheClaimThatTheHubPublished(t *testing.T) {
 	}
 }
 
+// The administrator accepts the cluster as it was read, not as it has become.
+func TestHubAcceptRefusesAClusterThatHasChanged(t *testing.T) {
+	hub := newHub(t, waiting("shop", registration.Claim{AuthType: "example", Value: "serial:4711"})...)
+	shop := get(t, hub, "shop")
+	changed := shop.DeepCopy()
+	changed.Annotations["example.com/serial"] = "4712"
+	regtest.Must(t, hub.Update(t.Context(), changed))
+	d, _ := deciderOf(t, hub)
+	if err := d.set(t.Context(), shop, true); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if get(t, hub, "shop").Spec.HubAcceptsClient {
+		t.Error("the changed cluster is accepted")
+	}
+}
+
 // A bootstrap user changes the claim while no hub program runs. The published
 // one is of before.
 func TestHubAcceptRefusesAClaimThatTheHubHasNotRead(t *testing.T) {
