@@ -265,3 +265,16 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 		t.Errorf("found only %d options", count)
 	}
 }
+
+func TestFlagWinsOverItsVariable(t *testing.T) {
+	t.Setenv("WID_PROVIDER", "gcp")
+	for want, args := range map[string][]string{"aws": {"--provider=aws"}, "gcp": nil} {
+		t.Run(want, func(t *testing.T) {
+			id := parsed(t, args...)
+			err := id.fromEnvironment()
+			if got := id.Flags.Lookup("provider").Value.String(); err != nil || got != want {
+				t.Errorf("got the provider %q, %v, want %q", got, err, want)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package doctorcmd
 
 import (
 	"compress/gzip"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,9 +12,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
+	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 )
 
 func TestDoctorReadsBoundedAnswers(t *testing.T) {
@@ -95,5 +99,29 @@ func writeKubeconfig(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The last step of each report removes what was sent to an API server.
+func TestFinishCleansEachFinding(t *testing.T) {
+	const secret = "kube-secret-0123456789abcdef"
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	x := &examiner{clients: &cli.Clients{}}
+	config := &rest.Config{Host: server.URL, BearerToken: secret}
+	if err := x.clients.Watch(config, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	c, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get().AbsPath("/").Do(t.Context()).Error(); err == nil {
+		t.Fatal("the server has an answer")
+	}
+	f := doctor.Unclear(doctor.Do("remove "+secret), "it sent %s", secret)
+	x.finish(&f)
+	if got := f.Message + f.Remedy.Text; strings.Contains(got, secret) {
+		t.Errorf("got %q, which holds the credential", got)
 	}
 }
