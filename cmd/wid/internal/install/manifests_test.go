@@ -12,8 +12,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/registration/manifests"
@@ -138,4 +141,33 @@ func TestAwaitDeploymentNamesTheContext(t *testing.T) {
 			t.Errorf("it says %v", err)
 		}
 	})
+}
+
+// A definition may be another tool's, with other users: --force-conflicts never
+// overwrites it.
+func TestForceConflictsSparesDefinitions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind          string
+		force, forced bool
+	}{
+		"forced":              {"ClusterRole", true, true},
+		"not forced":          {"ClusterRole", false, false},
+		"definition":          {"CustomResourceDefinition", true, false},
+		"definition, unasked": {"CustomResourceDefinition", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var applied client.ApplyOptions
+			c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Apply: func(_ context.Context,
+				_ client.WithWatch, _ runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+				applied.ApplyOptions(opts)
+				return nil
+			}})
+			object := &unstructured.Unstructured{}
+			object.SetKind(tc.kind)
+			err := (&Installing{force: tc.force}).apply(t.Context(), c, object)
+			if got := applied.Force != nil && *applied.Force; err != nil || got != tc.forced {
+				t.Errorf("forced is %t, %v, want %t", got, err, tc.forced)
+			}
+		})
+	}
 }
