@@ -189,7 +189,7 @@ func (w *member) testCredential(t *testing.T) {
 	own.ResourceVersion = ""
 	own.Data["kubeconfig"] = []byte(strings.ReplaceAll(string(own.Data["kubeconfig"]), hub.URL, present.URL))
 	regtest.Must(t, w.admin.Create(t.Context(), own))
-	if out, err := w.join(t, arriving(t, present, "--force-conflicts", "--wait")...); err != nil {
+	if out, err := w.join(t, arriving(t, present, "--force-conflicts", "--wait", "--timeout=1m")...); err != nil {
 		t.Errorf("join says %s, %v", out, err)
 	}
 	regtest.Must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(own), own))
