@@ -73,11 +73,11 @@ const defaultAccount = "instance/service-accounts/default/"
 
 func (p *Provider) metadataToken(ctx context.Context, opts *provider.Options) (*Token, error) {
 	path := defaultAccount + "token?" + url.Values{"scopes": {strings.Join(scopes(opts), ",")}}.Encode()
-	answer, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
+	text, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
 	if err != nil {
 		return nil, err
 	}
-	body, err := oauth.ParseAnswer(answer.Body)
+	body, err := oauth.ParseAnswer([]byte(text))
 	if err != nil {
 		return nil, self.Unusable(opControllerToken, service, "%v", err)
 	}
@@ -87,11 +87,11 @@ func (p *Provider) metadataToken(ctx context.Context, opts *provider.Options) (*
 
 func (p *Provider) metadataIDToken(ctx context.Context, opts *provider.Options, audience string) (auth.Token, error) {
 	path := defaultAccount + "identity?" + url.Values{"audience": {audience}, "format": {"full"}}.Encode()
-	answer, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
+	text, err := getMetadata(ctx, p.metadata.httpClient(opts), opControllerToken, path)
 	if err != nil {
 		return nil, controllerError(err)
 	}
-	token, err := newIDToken(opControllerToken, strings.TrimSpace(string(answer.Body)), audience, time.Now())
+	token, err := newIDToken(opControllerToken, strings.TrimSpace(text), audience, time.Now())
 	if err != nil {
 		return nil, err
 	}

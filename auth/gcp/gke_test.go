@@ -3,6 +3,7 @@ package gcp_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,6 +111,70 @@ func TestMetadataThatCannotBeUsed(t *testing.T) {
 			if n := w.Cloud.Calls("gcp-sts", ""); n != 0 {
 				t.Errorf("%d exchanges", n)
 			}
+		})
+	}
+}
+
+// The server is asked three times at most, never before its Retry-After, and by
+// its name: other clouds have servers at its address.
+func TestMetadataIsAskedAgain(t *testing.T) {
+	type answering func() (*http.Response, error)
+	status := func(code int, retryAfter string) answering {
+		return func() (*http.Response, error) {
+			resp := answer(code, "p1")
+			resp.Header = http.Header{"Metadata-Flavor": {"Google"}, "Retry-After": {retryAfter}}
+			return resp, nil
+		}
+	}
+	refusing := func(err error) answering {
+		return func() (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: err} }
+	}
+	for name, tc := range map[string]struct {
+		answer   answering
+		failures int // after these the answers are good; zero means none is
+		reason   provider.Reason
+		text     string
+		calls    int
+		wait     time.Duration
+	}{
+		"404 in a pod's first seconds": {answer: status(404, ""), failures: 2, calls: 5},
+		"404 forever": {answer: status(404, ""), calls: 3, reason: auth.ErrMisconfigured,
+			text: `does not tell "project/project-id"`},
+		"503 once":           {answer: status(503, ""), failures: 1, calls: 4},
+		"503":                {answer: status(503, ""), calls: 3, reason: auth.ErrUnavailable},
+		"429 for long":       {answer: status(429, "30"), calls: 1, reason: auth.ErrThrottled, wait: 30 * time.Second},
+		"refused connection": {answer: refusing(syscall.ECONNREFUSED), calls: 3, reason: auth.ErrUnavailable},
+		"unknown name": {answer: refusing(&net.DNSError{Err: "no such host", IsNotFound: true}), calls: 3,
+			reason: auth.ErrMisconfigured, text: "no such host"},
+		"another server": {answer: func() (*http.Response, error) { return answer(200, "p1"), nil }, calls: 1,
+			reason: auth.ErrUnavailable, text: `"metadata.google.internal" is not a metadata server`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GCE_METADATA_HOST", "")
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				server := roundTripper(func(r *http.Request) (*http.Response, error) {
+					calls++
+					if r.URL.Host != "metadata.google.internal" {
+						t.Errorf("asked %q", r.URL.Host)
+					}
+					if tc.failures == 0 || calls <= tc.failures {
+						return tc.answer()
+					}
+					return status(200, "")()
+				})
+				_, err := (&gcp.Provider{}).GetAudiences(t.Context(), testenv.ServiceAccount("tenant-a", "gke"),
+					&provider.Options{HTTPClient: &http.Client{Transport: server}})
+				if tc.reason == "" && err != nil {
+					t.Error(err)
+				}
+				if tc.reason != "" {
+					testenv.CheckError(t, err, tc.reason, tc.text)
+				}
+				if wait := auth.RetryAfter(err); calls != tc.calls || wait != tc.wait {
+					t.Errorf("%d calls, retry after %s, want %d, %s", calls, wait, tc.calls, tc.wait)
+				}
+			})
 		})
 	}
 }

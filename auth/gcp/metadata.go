@@ -1,10 +1,12 @@
 package gcp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cloud.google.com/go/compute/metadata"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/workloadid/workloadid/auth"
@@ -28,7 +31,6 @@ const (
 	opMetadata = "ask the metadata server about the GKE cluster"
 
 	metadataHost = "metadata.google.internal"
-	metadataPath = "/computeMetadata/v1/"
 	// metadataHostVariable names another host, as in Google's libraries.
 	metadataHostVariable = "GCE_METADATA_HOST"
 	metadataDialTimeout  = 2 * time.Second
@@ -59,29 +61,46 @@ func (m *metadataClient) httpClient(opts *provider.Options) *http.Client {
 
 // getMetadata returns the value at a path of the metadata server. It refuses
 // the answer of any other server.
-func getMetadata(ctx context.Context, client *http.Client, operation, path string) (transport.Answer, error) {
-	host := cmp.Or(os.Getenv(metadataHostVariable), metadataHost)
-	answer, err := transport.Send(ctx, client, func() (*http.Request, error) {
-		//nolint:gosec // the controller's own environment names it
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+metadataPath+path,
-			nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Metadata-Flavor", "Google")
-		return req, nil
-	}, isNotFound)
-	switch {
-	case err != nil:
-		e := self.Unanswered(operation, err)
+func getMetadata(ctx context.Context, client *http.Client, operation, path string) (string, error) {
+	sender := &metadataSender{client: client}
+	text, err := metadata.NewClient(&http.Client{Transport: sender}).GetWithContext(ctx, path)
+	switch answer := sender.answer; {
+	case err != nil && answer.Status == 0:
+		e := self.Unanswered(operation, cmp.Or(sender.err, err))
 		e.Cause = provider.CauseMetadataServer
-		return answer, e
-	case answer.Status != http.StatusOK:
-		return answer, metadataError(operation, path, answer)
+		return "", e
+	case err != nil:
+		return "", metadataError(operation, path, answer)
 	case answer.Header.Get("Metadata-Flavor") != "Google":
-		return answer, metadataUnusable(operation, "what answers at %q is not a metadata server", host)
+		return "", metadataUnusable(operation, "what answers at %q is not a metadata server", sender.host)
 	}
-	return answer, nil
+	return text, nil
+}
+
+// metadataSender carries out one request of [metadata.Client]. That client
+// drops headers, never repeats a 404, and repeats other failures too early. So
+// the retries are here, and the client sees values only.
+type metadataSender struct {
+	client *http.Client
+	host   string // that was asked
+	answer transport.Answer
+	err    error
+}
+
+// RoundTrip asks by name where the client asks 169.254.169.254: other clouds
+// have servers at this address. None of them has the name.
+func (s *metadataSender) RoundTrip(r *http.Request) (*http.Response, error) {
+	if os.Getenv(metadataHostVariable) == "" {
+		r = r.Clone(r.Context())
+		r.Host, r.URL.Host = metadataHost, metadataHost
+	}
+	s.host = r.URL.Host
+	s.answer, s.err = transport.Send(r.Context(), s.client, func() (*http.Request, error) { return r, nil }, isNotFound)
+	if s.err != nil || s.answer.Status != http.StatusOK {
+		return nil, errors.New("no value")
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: s.answer.Header,
+		Body: io.NopCloser(bytes.NewReader(s.answer.Body))}, nil
 }
 
 func metadataUnusable(operation, format string, args ...any) *auth.Error {
@@ -231,11 +250,11 @@ func (p *Provider) loadCluster(ctx context.Context, client *http.Client) (*gkeCl
 	var values [3]string
 	paths := [...]string{"project/project-id", "instance/attributes/cluster-location", "instance/attributes/cluster-name"}
 	for i, path := range paths {
-		answer, err := getMetadata(ctx, client, opMetadata, path)
+		value, err := getMetadata(ctx, client, opMetadata, path)
 		if err != nil {
 			return nil, err
 		}
-		values[i] = strings.TrimSpace(string(answer.Body))
+		values[i] = strings.TrimSpace(value)
 	}
 	project, location, name := values[0], values[1], values[2]
 	switch {
