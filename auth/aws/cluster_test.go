@@ -36,22 +36,23 @@ func (w *environment) cluster(t testing.TB, p *aws.Provider, more ...auth.Option
 
 func TestCluster(t *testing.T) {
 	w := newEnvironment(t).clusters()
-	ca := string(w.Cloud.CA())
+	own, given := string(w.Cloud.CA()), string(testenv.Cloud(t).CA())
 	for name, tc := range map[string]struct {
-		opts  []auth.Option
-		calls string
+		opts      []auth.Option
+		ca, calls string
 	}{
-		"by its ARN": {[]auth.Option{auth.WithClusterResource(clusterARN)}, "sts eks"},
+		"by its ARN": {[]auth.Option{auth.WithClusterResource(clusterARN)}, own, "sts eks"},
 		"with its address": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint)},
-			"sts eks"},
-		"by its name": {[]auth.Option{auth.WithClusterResource("prod")}, "sts eks"},
+			own, "sts eks"},
+		"by its name": {[]auth.Option{auth.WithClusterResource("prod")}, own, "sts eks"},
 		"name and address": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), aws.WithClusterName("prod")},
+			own, "sts eks"},
+		"with another authority": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(given)}, given,
 			"sts eks"},
-		"with its authority": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithCAData(ca)}, "sts eks"},
-		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(ca),
-			aws.WithClusterName("prod")}, "sts"},
+		"by address and name": {[]auth.Option{auth.WithClusterAddress(clusterEndpoint), auth.WithCAData(given),
+			aws.WithClusterName("prod")}, given, "sts"},
 		"by all three": {[]auth.Option{auth.WithClusterResource(clusterARN), auth.WithClusterAddress(clusterEndpoint),
-			auth.WithCAData(ca)}, "sts"},
+			auth.WithCAData(given)}, given, "sts"},
 	} {
 		before := len(w.Cloud.Log())
 		c, err := w.cluster(t, &aws.Provider{}, tc.opts...)
@@ -59,8 +60,8 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if c.Host() != clusterAddress || string(c.CAData()) != ca {
-			t.Errorf("%s: %q with %d bytes of CA", name, c.Host(), len(c.CAData()))
+		if c.Host() != clusterAddress || string(c.CAData()) != tc.ca {
+			t.Errorf("%s: got %q with the CA\n%s, want\n%s", name, c.Host(), c.CAData(), tc.ca)
 		}
 		if _, id, err := w.Cloud.AWS().VerifyEKSToken(clusterARN, c.BearerToken()); err != nil ||
 			id.SessionName != "tenant-a.app" {
