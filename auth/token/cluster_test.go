@@ -3,12 +3,15 @@ package token_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -34,7 +37,9 @@ func TestRemoteCluster(t *testing.T) {
 		kubetest.Flag{Name: "oidc-signing-algs", Value: "ES256,RS256"},
 		kubetest.Flag{Name: "oidc-username-prefix", Value: "hub:"})
 	namespace := hub.Namespace(t)
-	grant(t, remote, "hub:system:serviceaccount:"+namespace+":app")
+	app := "hub:system:serviceaccount:" + namespace + ":app"
+	grant(t, remote, app, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"},
+		Verbs: []string{"list"}})
 
 	user := "controller-of-remote-cluster"
 	c, err := client.New(hub.User(t, user, "",
@@ -106,15 +111,43 @@ func TestRemoteCluster(t *testing.T) {
 	if err := there.List(t.Context(), &corev1.SecretList{}); err == nil {
 		t.Error("it may do more than it was granted")
 	}
+	checkImpersonation(t, remote, config, app)
 }
 
-// grant lets a user of the cluster list namespaces.
-func grant(t *testing.T, cluster *kubetest.Cluster, user string) {
+// checkImpersonation acts as a ServiceAccount of the remote cluster, as Flux
+// does for spec.serviceAccountName. The user needs the right to impersonate it.
+func checkImpersonation(t *testing.T, remote *kubetest.Cluster, config *rest.Config, user string) {
 	t.Helper()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "namespaces"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"list"}}}}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "namespaces"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "namespaces"},
+	const deployer = "system:serviceaccount:default:deployer"
+	grant(t, remote, deployer, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"},
+		Verbs: []string{"list"}})
+	acting := rest.CopyConfig(config)
+	acting.Impersonate.UserName = deployer
+	there, err := client.New(acting, client.Options{Mapper: remote.Client().RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := there.List(t.Context(), &corev1.ConfigMapList{}); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "cannot impersonate") {
+		t.Errorf("without the right to impersonate: %v", err)
+	}
+	grant(t, remote, user, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"},
+		ResourceNames: []string{"deployer"}, Verbs: []string{"impersonate"}})
+	kubetest.Eventually(t, "list ConfigMaps as the ServiceAccount", func() bool {
+		return there.List(t.Context(), &corev1.ConfigMapList{}) == nil
+	})
+	if err := there.List(t.Context(), &corev1.NamespaceList{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the user's own rights count: %v", err)
+	}
+}
+
+// grant gives a user of the cluster a right.
+func grant(t *testing.T, cluster *kubetest.Cluster, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "test:" + rule.Resources[0]}
+	role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}
 	for _, obj := range []client.Object{role, binding} {
 		if err := cluster.Client().Create(t.Context(), obj); err != nil {
