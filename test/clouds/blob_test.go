@@ -26,13 +26,20 @@ type blobStore struct {
 	claims string
 }
 
+// newAzure returns a cluster whose ServiceAccount app of tenant-a has an
+// identity in Azure.
+func newAzure(t *testing.T) *testenv.Environment {
+	t.Helper()
+	w := testenv.New(t, testenv.ServiceAccount("tenant-a", "app", azure.ClientIDAnnotation, azureClient,
+		azure.TenantIDAnnotation, azureTenant))
+	w.Cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: w.Issuer.URL(),
+		Subject: testenv.Subject("tenant-a", "app"), Audience: azure.DefaultAudience, Fetch: w.Issuer.HTTPClient()})
+	return w
+}
+
 func newBlobStore(t *testing.T) *blobStore {
 	t.Helper()
-	sa := testenv.ServiceAccount("tenant-a", "app", azure.ClientIDAnnotation, azureClient, azure.TenantIDAnnotation,
-		azureTenant)
-	s := &blobStore{Environment: testenv.New(t, sa)}
-	s.Cloud.Azure().AddFederatedCredential(azureTenant, azureClient, cloudtest.FederatedCredential{Issuer: s.Issuer.URL(),
-		Subject: testenv.Subject("tenant-a", "app"), Audience: azure.DefaultAudience, Fetch: s.Issuer.HTTPClient()})
+	s := &blobStore{Environment: newAzure(t)}
 	s.Cloud.Azure().SetContainer(blobAccount, "container", cloudtest.AzureContainer{Tenant: azureTenant,
 		Writers: []string{azureClient}})
 	return s
