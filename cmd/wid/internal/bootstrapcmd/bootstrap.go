@@ -28,7 +28,7 @@ import (
 func NewBootstrap() *cobra.Command {
 	s := &cli.Side{}
 	cmd := cli.Group("bootstrap", "Bootstrap tokens and the discovery of clusters",
-		newCreate(s), newList(s), newDelete(s), newJoinCommand(s), newDiscover(s), newPublish(s), newCheck(s))
+		newCreate(s), newGenerate(), newList(s), newDelete(s), newJoinCommand(s), newDiscover(s), newPublish(s), newCheck(s))
 	s.Bind(cmd.PersistentFlags(), "the cluster")
 	return cmd
 }
@@ -93,6 +93,23 @@ func newCreate(s *cli.Side) *cobra.Command {
 			listed(tokens.Listed{Name: bootstrapapi.BootstrapTokenSecretPrefix + created.Token.ID(), Config: created}, true),
 			nil)
 	})
+}
+
+func newGenerate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "generate",
+		Short: "Print a random token and create nothing, for a cluster that does not exist yet",
+		Example: "  TOKEN=$(wid bootstrap generate) && kubeadm init --token \"$TOKEN\"\n" +
+			"  wid bootstrap create \"$(wid bootstrap generate)\"",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			token, err := bootstrap.GenerateToken()
+			if err != nil {
+				return err
+			}
+			return cli.Say(cmd, "%s", token.Reveal())
+		},
+	}
 }
 
 func argument(text string) (bootstrap.Token, error) {

@@ -114,6 +114,15 @@ func TestCommands(t *testing.T) {
 		!strings.Contains(bootstrap("delete", theirs), theirs[:6]) {
 		t.Errorf("their token %q is not listed or not deleted", theirs)
 	}
+	// A generated token exists nowhere until it is created.
+	generated := must(t, "generate", "--kubeconfig=/nonexistent")
+	if generated == must(t, "generate") || strings.Contains(bootstrap("list"), generated[:6]) {
+		t.Errorf("generate printed %q twice, or created it", generated)
+	}
+	if out := bootstrap("create", generated); out != generated {
+		t.Errorf("create printed %q, want the generated %q", out, generated)
+	}
+	bootstrap("delete", generated)
 	// A token that only signs, and descriptions that would change the table or
 	// the terminal.
 	signs := bootstrap("create", "--usages=signing", "--description=x\ny\tz\x1b[31mred")
