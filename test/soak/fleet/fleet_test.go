@@ -37,6 +37,9 @@ const (
 	maxRequests, otherRequests = 1.2, 200
 )
 
+// atOnce is how many requests the test makes at a time.
+const atOnce = 32
+
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m).Run()) }
 
 func TestFleet(t *testing.T) {
@@ -44,11 +47,11 @@ func TestFleet(t *testing.T) {
 	f.install()
 	template := f.join()
 	begin := time.Now()
-	f.fill(template)
+	f.fill(template, *clusters)
 	t.Logf("%d clusters created in %s", *clusters, time.Since(begin).Round(time.Second))
 	stop := f.renew()
 	defer stop()
-	hub := f.start("wid-hub", f.AccountKubeconfig(t, ocm.HubNamespace, ocm.HubServiceAccount), f.printed, f.hub().Args())
+	hub := f.startHub()
 	took := hub.until(`registration_hub_clusters{state="accepted"}`, float64(*clusters))
 	t.Logf("after a restart the hub has checked %d clusters in %s", *clusters, took.Round(100*time.Millisecond))
 	f.checkRequests(hub)
@@ -84,13 +87,19 @@ func (f *fleet) checkRequests(hub *program) {
 type fleet struct {
 	*kubetest.Cluster
 	t       *testing.T
-	c       client.Client
+	c       client.WithWatch
 	printed string // the manifests of the hub
 }
 
 func (f *fleet) hub() manifests.HubOptions {
 	return manifests.HubOptions{Image: "x", AuthTypes: []string{registration.AuthTypeCSR},
 		AddOnAuthTypes: []string{registration.AuthTypeCSR, registration.AuthTypeToken}}
+}
+
+func (f *fleet) startHub() *program {
+	f.t.Helper()
+	return f.start("wid-hub", f.AccountKubeconfig(f.t, ocm.HubNamespace, ocm.HubServiceAccount), f.printed,
+		f.hub().Args())
 }
 
 func (f *fleet) install() {
@@ -128,7 +137,7 @@ const first = "cluster-0"
 // join lets the hub program accept the first cluster, and returns its objects.
 func (f *fleet) join() template {
 	f.t.Helper()
-	hub := f.start("wid-hub", f.AccountKubeconfig(f.t, ocm.HubNamespace, ocm.HubServiceAccount), f.printed, f.hub().Args())
+	hub := f.startHub()
 	defer hub.stop()
 	f.create(f.t.Context(), newCluster(first))
 	hub.until(`registration_hub_clusters{state="accepted"}`, 1)
@@ -194,12 +203,12 @@ func (f *fleet) create(ctx context.Context, o client.Object) {
 	}
 }
 
-// fill creates the other clusters as copies of the first.
-func (f *fleet) fill(made template) {
+// fill creates clusters as copies of the first, until there are n.
+func (f *fleet) fill(made template, n int) {
 	f.t.Helper()
 	var group errgroup.Group
-	group.SetLimit(32)
-	for i := 1; i < *clusters; i++ {
+	group.SetLimit(atOnce)
+	for i := 1; i < n; i++ {
 		group.Go(func() error {
 			name := clusterName(i)
 			cluster := newCluster(name)

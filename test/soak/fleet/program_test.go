@@ -149,18 +149,23 @@ func (p *program) status(field string) int64 {
 // waits.
 func (f *fleet) measureAgent() {
 	f.t.Helper()
-	o := manifests.AgentOptions{Image: "x", Cluster: "measured", AuthType: registration.AuthTypeCSR,
+	agentProgram := f.startAgent("measured", "abcdef.0123456789abcdef")
+	agentProgram.until(`controller_runtime_reconcile_total{controller="registration-agent",result="`, 1)
+	agentProgram.log("agent, waiting")
+	agentProgram.stop()
+}
+
+// startAgent installs an agent with a bootstrap token, and runs its program.
+func (f *fleet) startAgent(cluster, token string) *program {
+	f.t.Helper()
+	o := manifests.AgentOptions{Image: "x", Cluster: cluster, AuthType: registration.AuthTypeCSR,
 		AddOnAuthType: registration.AuthTypeToken,
 		Hub:           &bootstrap.ClusterInfo{Server: f.Config().Host, CAData: f.Config().CAData},
-		Token:         "abcdef.0123456789abcdef"}
+		Token:         token}
 	printed, err := manifests.Agent(o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.apply(printed)
-	agentProgram := f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, ocm.AgentName), printed,
-		o.Args())
-	agentProgram.until(`controller_runtime_reconcile_total{controller="registration-agent",result="`, 1)
-	agentProgram.log("agent, waiting")
-	agentProgram.stop()
+	return f.start("wid-agent", f.AccountKubeconfig(f.t, agent.DefaultNamespace, ocm.AgentName), printed, o.Args())
 }
