@@ -197,7 +197,7 @@ soak: ## load and faults for SOAKTIME (5m): 2,000 tenants of three clouds, a rea
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 . -args -soak.time $(SOAKTIME) -soak.rate $(SOAKRATE)
 
 .PHONY: bench-fleet
-bench-fleet: ## memory of the hub program, and its time to check all clusters after a restart, with FLEET (10000) simulated agents
+bench-fleet: ## memory, time and requests of hub and agent program, with FLEET (10000) simulated agents, then with token add-ons
 	@assets=$$(go -C test/kube run .)
 	KUBEBUILDER_ASSETS="$$assets" go -C test/soak test -count=1 -v -timeout 0 ./fleet -args -fleet.clusters $(FLEET)
 

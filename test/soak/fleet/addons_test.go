@@ -46,6 +46,9 @@ func TestTokenAddOns(t *testing.T) {
 	if writes := hub.writes(); writes > float64(n)/2 {
 		t.Errorf("the restarted hub made %d writes, want none for an add-on", int(writes))
 	}
+	if peak := hub.status("VmHWM"); n >= 10_000 && (peak > maxMemory || took > maxTime) {
+		t.Errorf("the aims are %d MiB and %s", maxMemory>>20, maxTime)
+	}
 }
 
 // report logs what a program took for n add-ons.
