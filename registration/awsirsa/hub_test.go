@@ -278,7 +278,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"no permission", "permissions of its access policy", func(c *cloud) {
 			c.failures["CreateRole"] = apiError("AccessDenied", "no")
 		}},
-		{"no access entries", "API_AND_CONFIG_MAP", func(c *cloud) { c.configMode = true }},
+		{"no access entries", "; give the hub access entries: aws eks update-cluster-config --region eu-central-1 --name hub " +
+			"--access-config authenticationMode=API_AND_CONFIG_MAP", func(c *cloud) { c.configMode = true }},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			c := newCloud()
