@@ -53,6 +53,7 @@ type options struct {
 	autoApproveARNs                                   []string
 	ocmAgents, grantRelay, leaderElect                bool
 	metricsAddress, probeAddress                      string
+	unread                                            []string // flags of drivers that are not enabled
 }
 
 type authType struct {
@@ -174,6 +175,10 @@ func setUpAddOns(ctx context.Context, mgr ctrl.Manager, o options) error {
 // runHub runs until ctx ends, then lets running reconciles finish and gives up
 // the Lease.
 func runHub(ctx context.Context, kube *rest.Config, o options) error {
+	for _, flag := range o.unread { // an upgrade does not stop a hub that runs
+		ctrl.Log.Info("The flag has no effect without the auth type csr. Add csr to --registration-auth, or remove the flag.",
+			"flag", flag)
+	}
 	scheme, err := newScheme()
 	if err != nil {
 		return err

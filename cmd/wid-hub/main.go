@@ -122,7 +122,17 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: see --help", fs.Arg(0))
 	}
-	return o, o.setAuth(fs, auth, addOnAuth)
+	if err := o.setAuth(fs, auth, addOnAuth); err != nil {
+		return o, err
+	}
+	if !o.has(registration.AuthTypeCSR) {
+		for _, name := range []string{"auto-approve-user", "bootstrap-user", "bootstrap-group"} {
+			if f := fs.Lookup(name); f.Value.String() != f.DefValue {
+				o.unread = append(o.unread, "--"+name)
+			}
+		}
+	}
+	return o, nil
 }
 
 // setAuth picks the auth types, and finds mistakes before the hub starts.

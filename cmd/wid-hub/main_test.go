@@ -68,6 +68,28 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// A flag of a driver that is not enabled is named. The manifests pass the
+// default group to each hub.
+func TestFlagsWithoutEffect(t *testing.T) {
+	aws := []string{"--registration-auth=aws-irsa", "--eks-hub-cluster-arn=" + hubARN, "--auto-approve-user=a",
+		"--bootstrap-user=b"}
+	for name, row := range map[string]struct {
+		args []string
+		want string
+	}{
+		"AWS IAM alone":            {append(aws, "--bootstrap-group=g"), "--auto-approve-user --bootstrap-user --bootstrap-group"},
+		"AWS IAM, default group":   {append(aws, "--bootstrap-group="+registration.BootstrapGroup), "--auto-approve-user --bootstrap-user"},
+		"AWS IAM and certificates": {append(aws, "--registration-auth=csr"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parseFlags(row.args, io.Discard)
+			if got := strings.Join(o.unread, " "); err != nil || got != row.want {
+				t.Errorf("got %q, %v, want %q", got, err, row.want)
+			}
+		})
+	}
+}
+
 // Certificates of add-ons are approved by default where clusters use
 // certificates. Tokens take RBAC of their own.
 func TestFlagsOfAddOns(t *testing.T) {
@@ -161,17 +183,19 @@ func TestHubOnARealAPIServer(t *testing.T) {
 		started         []string // names of controllers
 		others          []string
 		says            bool
+		warns           string
 	}{
 		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD(),
-			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true},
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true, ""},
 		{"no add-ons wanted", "--addon-registration-auth=", "",
-			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false},
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false, ""},
 		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD(),
-			[]string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false},
+			[]string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false, ""},
 		{"tokens are still revoked", "--addon-registration-auth=csr", "",
-			[]string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false},
-		{"AWS IAM", "--registration-auth=aws-irsa --eks-hub-cluster-arn=" + hubARN, "",
-			[]string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false},
+			[]string{"csr-addon-approver", "addon-token-infrastructure"}, nil, false, ""},
+		{"AWS IAM", "--registration-auth=aws-irsa --auto-approve-user=x --eks-hub-cluster-arn=" + hubARN, "",
+			[]string{"registration-hub", "addon-token-infrastructure"}, []string{"csr-approver", "csr-addon-approver"}, false,
+			`Add csr to --registration-auth, or remove the flag." flag=--auto-approve-user`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.crd != "" {
@@ -185,6 +209,9 @@ func TestHubOnARealAPIServer(t *testing.T) {
 			}
 			if strings.Contains(log, "The hub serves no ManagedClusterAddOns") != row.says {
 				t.Error(log)
+			}
+			if !strings.Contains(log, row.warns) {
+				t.Errorf("the log has no %s:\n%s", row.warns, log)
 			}
 			for _, name := range row.others {
 				if strings.Contains(log, "controller="+name) {

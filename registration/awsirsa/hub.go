@@ -145,7 +145,7 @@ func NewHubDriver(options HubDriverOptions) (*HubDriver, error) {
 			AWSAuth)
 	}
 	for _, text := range options.AutoApprove {
-		if err := checkPattern(text); err != nil {
+		if err := CheckPattern(text); err != nil {
 			return nil, fmt.Errorf("awsirsa: HubDriverOptions.AutoApprove: %w", err)
 		}
 	}
@@ -299,10 +299,10 @@ func (h *HubDriver) forget(g *grant) {
 	h.gauge.Set(float64(len(h.roles)))
 }
 
-// checkPattern refuses a pattern that can match no ARN, such as a regular
-// expression, and a pattern for any account. A pattern with as many colons as
-// an ARN has no star that matches a colon.
-func checkPattern(text string) error {
+// CheckPattern checks a pattern of [HubDriverOptions.AutoApprove]. It refuses
+// what can match no ARN, such as a regular expression, and a pattern that
+// matches any account. With as many colons as an ARN, no star stands for one.
+func CheckPattern(text string) error {
 	const account, fields = 4, 6
 	parts := strings.Split(text, ":")
 	switch {

@@ -33,6 +33,10 @@ type HubOptions struct {
 	// AutoApproveUsers are the bootstrap users whose clusters the hub accepts
 	// without a person.
 	AutoApproveUsers []string
+	// AutoApproveARNs are patterns of ARNs of EKS clusters, as in
+	// awsirsa.HubDriverOptions.AutoApprove. The hub accepts matching clusters
+	// without a person.
+	AutoApproveARNs []string
 	// Relay installs a relay for agents without a route to the hub. Empty
 	// installs none.
 	Relay Relay
@@ -64,6 +68,9 @@ func (o HubOptions) Args() []string {
 	for _, user := range o.AutoApproveUsers {
 		args = append(args, "--auto-approve-user="+user)
 	}
+	for _, pattern := range o.AutoApproveARNs {
+		args = append(args, "--auto-approve-arn="+pattern)
+	}
 	if o.OCMAgents {
 		args = append(args, "--ocm-agents")
 	}
@@ -81,7 +88,31 @@ func (o HubOptions) check() error {
 		return fmt.Errorf("unknown relay %q: use one of %s, %s", o.Relay, RelayConstrained, RelayLegacy)
 	}
 	return errors.Join(checkAuthTypes("clusters", o.AuthTypes, registration.AuthTypeAWS, registration.AuthTypeCSR),
-		checkAuthTypes("add-ons", o.AddOnAuthTypes, registration.AuthTypeCSR, registration.AuthTypeToken))
+		checkAuthTypes("add-ons", o.AddOnAuthTypes, registration.AuthTypeCSR, registration.AuthTypeToken),
+		o.checkApproval())
+}
+
+// checkApproval refuses what no driver of the hub reads, and patterns with
+// which the hub program would not start.
+func (o HubOptions) checkApproval() error {
+	for _, flag := range []struct {
+		name, authType string
+		values         []string
+	}{
+		{"auto-approve-user", registration.AuthTypeCSR, o.AutoApproveUsers},
+		{"auto-approve-arn", registration.AuthTypeAWS, o.AutoApproveARNs},
+	} {
+		if len(flag.values) > 0 && !o.registersWith(flag.authType) {
+			return fmt.Errorf("--%s=%q has no effect without the auth type %s: add it to --registration-auth, or leave the flag out",
+				flag.name, flag.values[0], flag.authType)
+		}
+	}
+	for _, pattern := range o.AutoApproveARNs {
+		if err := awsirsa.CheckPattern(pattern); err != nil {
+			return fmt.Errorf("--auto-approve-arn: %w", err)
+		}
+	}
+	return nil
 }
 
 // Hub returns the manifests of a hub, the Deployment last. They hold no secret.

@@ -71,7 +71,7 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 		},
 		"hub-mixed": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: []string{"csr", "aws-irsa"}, ARN: hubARN,
-				CleanupImage: image})
+				AutoApproveARNs: []string{"arn:aws:eks:*:222222222222:cluster/prod-*"}, CleanupImage: image})
 		},
 		"hub-relay": func() (string, error) {
 			return hub(manifests.HubOptions{Image: image, AuthTypes: csr, Relay: manifests.RelayConstrained,
@@ -143,6 +143,15 @@ func TestManifestsThatAreRefused(t *testing.T) {
 			o.Relay = "magic"
 		}), `unknown relay "magic": use one of constrained, legacy`},
 		"hub without ARN": {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
+		"hub, users without csr": {hub(func(o *manifests.HubOptions) {
+			o.AutoApproveUsers = []string{"x"}
+		}), `--auto-approve-user="x" has no effect without the auth type csr: add it to --registration-auth`},
+		"hub, ARNs without aws-irsa": {hub(func(o *manifests.HubOptions) {
+			o.AuthTypes, o.AutoApproveARNs = []string{"csr"}, []string{"arn:aws:eks:*:222222222222:cluster/*"}
+		}), "has no effect without the auth type aws-irsa"},
+		"hub, ARNs of any account": {hub(func(o *manifests.HubOptions) {
+			o.AutoApproveARNs = []string{"arn:aws:eks:*:*:cluster/*"}
+		}), "--auto-approve-arn: the pattern \"arn:aws:eks:*:*:cluster/*\" matches clusters of accounts that are not yours"},
 		"hub, name too long": {hub(func(o *manifests.HubOptions) {
 			o.ARN += strings.Repeat("b", 30)
 		}), "has 33 characters"},

@@ -169,6 +169,10 @@ func TestHubInitPrints(t *testing.T) {
 		"default":       {nil, manifests.HubOptions{AuthTypes: certificates}},
 		"agents of OCM": {[]string{csr, "--ocm-agents"}, manifests.HubOptions{AuthTypes: certificates, OCMAgents: true}},
 		"AWS":           {[]string{aws, arn}, manifests.HubOptions{AuthTypes: iam, ARN: eksHub}},
+		"AWS, approval by ARN": {[]string{aws, arn, "--auto-approve-arn=arn:aws:eks:*:222222222222:cluster/a-*",
+			"--auto-approve-arn=arn:aws:eks:*:333333333333:cluster/*"},
+			manifests.HubOptions{AuthTypes: iam, ARN: eksHub, AutoApproveARNs: []string{
+				"arn:aws:eks:*:222222222222:cluster/a-*", "arn:aws:eks:*:333333333333:cluster/*"}}},
 		"both, cleanup": {[]string{csr, aws, arn, "--cleanup-image=" + odd},
 			manifests.HubOptions{AuthTypes: []string{"csr", "aws-irsa"}, ARN: eksHub, CleanupImage: odd}},
 		"relay": {[]string{"--relay"},

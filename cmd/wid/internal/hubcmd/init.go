@@ -67,7 +67,9 @@ func NewHubInit() *cobra.Command {
 	f.StringVar(&h.options.CleanupImage, "cleanup-image", "",
 		"image whose entrypoint is wid, for --cleanup; a release of wid has a default")
 	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil,
-		"bootstrap user whose clusters are accepted without a person; may be repeated")
+		"bootstrap user whose clusters are accepted without a person, for auth type csr; may be repeated")
+	f.StringArrayVar(&h.options.AutoApproveARNs, "auto-approve-arn", nil,
+		"pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false,
 		"let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
 	f.StringVar(&h.relay, "relay", "",
@@ -78,7 +80,7 @@ func NewHubInit() *cobra.Command {
 	f.BoolVar(&h.removes, "uninstall", false,
 		"remove what this command applies with any flags, apart from CustomResourceDefinitions, namespaces and what Open Cluster Management uses too")
 	cli.Rare(f, "uninstall", "force-conflicts", "addon-registration-auth", "cleanup", "cleanup-image", "replicas",
-		"image-pull-secret", "ocm-agents", "auto-approve-user", "relay")
+		"image-pull-secret", "ocm-agents", "auto-approve-user", "auto-approve-arn", "relay")
 	return h.Command(cmd, "the hub", h.run)
 }
 

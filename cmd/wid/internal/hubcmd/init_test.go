@@ -158,6 +158,24 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
+// A hub program keeps its patterns without a question if the flags name them
+// again.
+func TestHubInitKeepsPatterns(t *testing.T) {
+	running := manifests.HubOptions{AuthTypes: []string{"aws-irsa"}, ARN: eksHub,
+		AutoApproveARNs: []string{"arn:aws:eks:*:222222222222:cluster/a-*", "arn:aws:eks:*:333333333333:cluster/*"}}
+	cmd, out := NewHubInit(), &bytes.Buffer{}
+	cmd.SetErr(out)
+	if err := (&hubInit{options: running}).checkFlags(cmd, flagsIn(running.Args())); err != nil || out.Len() > 0 {
+		t.Errorf("got %v and %s", err, out)
+	}
+	fewer := running
+	fewer.AutoApproveARNs = running.AutoApproveARNs[:1]
+	err := (&hubInit{options: fewer, yes: true}).checkFlags(cmd, flagsIn(running.Args()))
+	if err != nil || !strings.Contains(out.String(), "becomes --auto-approve-arn=arn:aws:eks:*:222222222222:cluster/a-*\n") {
+		t.Errorf("got %v and %s", err, out)
+	}
+}
+
 // An init without the address keeps that of the last one.
 func TestHubInitRemembersTheAddress(t *testing.T) {
 	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
