@@ -24,7 +24,8 @@ import (
 	"github.com/workloadid/workloadid/registration/ocm/addon"
 )
 
-// DefaultAddOnNamespace is the default of [AddOnOptions.Namespace].
+// DefaultAddOnNamespace is the default of [AddOnOptions.Namespace] for an agent
+// in [DefaultNamespace].
 const DefaultAddOnNamespace = "open-cluster-management-agent-addon"
 
 // AddOnOptions configures [AddOns]. Agent and KubeClient are required.
@@ -40,7 +41,7 @@ type AddOnOptions struct {
 	// value. Nil refuses these items.
 	CustomSigner registration.Driver
 	// Namespace holds the Secrets of add-ons whose status names none. Default:
-	// DefaultAddOnNamespace.
+	// the namespace of the Agent with the suffix "-addon".
 	Namespace string
 }
 
@@ -110,7 +111,7 @@ func NewAddOns(opts AddOnOptions) (*AddOns, error) {
 			return nil, err
 		}
 	}
-	opts.Namespace = cmp.Or(opts.Namespace, DefaultAddOnNamespace)
+	opts.Namespace = cmp.Or(opts.Namespace, opts.Agent.opts.Namespace+"-addon")
 	if err := opts.Agent.checkAddOnNamespace(opts.Namespace); err != nil {
 		return nil, err
 	}

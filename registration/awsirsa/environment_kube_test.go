@@ -223,7 +223,7 @@ func (k *kube) join(name string) *member {
 		role: awsirsa.AgentRoleARN(hub, arn), hubRole: awsirsa.GrantedRoleARN(hub, arn),
 		options: awsirsa.Options{Hub: hubARN, Managed: arn.String(), Connect: connect(auth.WithHTTPClient(k.aws.Client())),
 			Refused: isDenied}}
-	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "")
+	role, err := awsirsa.AgentRole(hub, arn, k.Managed.IssuerURL(), "", "")
 	regtest.Must(k.T, err)
 	// the agents of this test share a cluster
 	role.Trust = bytes.ReplaceAll(role.Trust, []byte(agent.DefaultNamespace), []byte(m.Namespace))

@@ -14,7 +14,7 @@ import (
 func ExampleAgentRole() {
 	hub, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-central-1:111111111111:cluster/hub")
 	managed, _ := awsirsa.ParseClusterARN("arn:aws:eks:eu-west-1:222222222222:cluster/shop")
-	role, err := awsirsa.AgentRole(hub, managed, "https://oidc.eks.eu-west-1.amazonaws.com/id/ABC", "")
+	role, err := awsirsa.AgentRole(hub, managed, "https://oidc.eks.eu-west-1.amazonaws.com/id/ABC", "", "")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -159,16 +159,17 @@ const (
 
 // AgentRole returns the role of a managed cluster's agent. An administrator
 // creates it before the agent starts. issuer is the https URL of the managed
-// cluster's OIDC issuer. klusterlet names its Klusterlet; "" means
+// cluster's OIDC issuer. namespace is the namespace of the agent; "" means
+// "open-cluster-management-agent". klusterlet names its Klusterlet; "" means
 // "klusterlet".
-func AgentRole(hub, managed ClusterARN, issuer, klusterlet string) (Role, error) {
+func AgentRole(hub, managed ClusterARN, issuer, namespace, klusterlet string) (Role, error) {
 	if err := checkPair(hub, managed); err != nil {
 		return Role{}, err
 	}
 	trust := policy{Version: policyVersion}
 	for _, agent := range []string{"registration", "work"} {
-		account := "system:serviceaccount:" + agentNamespace + ":" + cmp.Or(klusterlet, DefaultKlusterlet) + "-" +
-			agent + "-sa"
+		account := "system:serviceaccount:" + cmp.Or(namespace, agentNamespace) + ":" +
+			cmp.Or(klusterlet, DefaultKlusterlet) + "-" + agent + "-sa"
 		statement, err := webIdentity(managed, issuer, account)
 		if err != nil {
 			return Role{}, err

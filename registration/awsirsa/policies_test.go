@@ -46,7 +46,7 @@ func TestHubRolePoliciesAreThoseOfTheProposal(t *testing.T) {
 
 func TestAgentRoleIsThatOfTheProposal(t *testing.T) {
 	hub, managed := pair(t)
-	role, err := awsirsa.AgentRole(hub, managed, issuer, "")
+	role, err := awsirsa.AgentRole(hub, managed, issuer, "", "")
 	regtest.Must(t, err)
 	statement := func(agent string) string {
 		return `{"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::<managed-cluster-account-id>:oidc-provider/<oidc-provider>"},
@@ -94,7 +94,7 @@ func TestHubRoleHasTheLeastPermissions(t *testing.T) {
 func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 	hub := mustParse(t, "arn:aws-cn:eks:cn-north-1:111111111111:cluster/hub")
 	managed := mustParse(t, "arn:aws-cn:eks:cn-northwest-1:222222222222:cluster/shop")
-	agent, err := awsirsa.AgentRole(hub, managed, issuer, "")
+	agent, err := awsirsa.AgentRole(hub, managed, issuer, "", "")
 	regtest.Must(t, err)
 	of, err := awsirsa.HubRole(hub, issuer, awsirsa.AccessEntries)
 	regtest.Must(t, err)
@@ -104,7 +104,7 @@ func TestPoliciesLieInThePartitionOfTheClusters(t *testing.T) {
 			t.Errorf("%s names another partition", p)
 		}
 	}
-	if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(mustParse(t, hubARN)), managed, issuer, ""); err == nil {
+	if _, err := awsirsa.AgentRole(awsirsa.ClusterARN(mustParse(t, hubARN)), managed, issuer, "", ""); err == nil {
 		t.Error("a pair across partitions is accepted")
 	}
 }
@@ -115,7 +115,7 @@ func TestIssuerIsAnHTTPSURL(t *testing.T) {
 		"star":  "https://*.example",
 		"query": "https://a.example?b", "user": "https://u@a.example", "variable": "https://${aws:x}.example"} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := awsirsa.AgentRole(hub, managed, issuer, ""); err == nil {
+			if _, err := awsirsa.AgentRole(hub, managed, issuer, "", ""); err == nil {
 				t.Errorf("%q is accepted", issuer)
 			}
 		})

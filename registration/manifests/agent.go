@@ -1,11 +1,15 @@
 package manifests
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
@@ -23,6 +27,11 @@ type AgentOptions struct {
 	Image string
 	// Cluster is the name of the cluster on the hub. Required.
 	Cluster string
+	// Namespace is the namespace of the agent, as in [CheckNamespace]. The
+	// namespace of its add-ons has the suffix "-addon". Each hub that a cluster
+	// joins takes an agent in a namespace of its own. Default:
+	// agent.DefaultNamespace.
+	Namespace string
 	// AuthType is the auth type to register with, csr or aws-irsa. Required.
 	AuthType string
 	// HubARN and ManagedARN are the ARNs of both clusters in EKS. Required for
@@ -56,6 +65,9 @@ func (o AgentOptions) Args() []string {
 			args = append(args, "--"+flag+"="+value)
 		}
 	}
+	if o.namespace() != agent.DefaultNamespace {
+		add("namespace", o.Namespace)
+	}
 	add("eks-hub-cluster-arn", o.HubARN)
 	add("eks-managed-cluster-arn", o.ManagedARN)
 	add("addon-kubeclient-registration-auth", o.AddOnAuthType)
@@ -63,9 +75,37 @@ func (o AgentOptions) Args() []string {
 	return append(args, o.ExtraArgs...)
 }
 
+func (o AgentOptions) namespace() string { return cmp.Or(o.Namespace, agent.DefaultNamespace) }
+
+// CheckNamespace checks the namespace of an agent. An agent may read all
+// Secrets in its namespace of add-ons, so that is not another agent's.
+func CheckNamespace(namespace string) error {
+	if len(validation.IsDNS1123Label(namespace+AddOnSuffix)) > 0 || strings.HasPrefix(namespace, "kube-") ||
+		strings.HasSuffix(namespace, AddOnSuffix) {
+		return fmt.Errorf(
+			"%.100q cannot be the namespace of an agent: use at most %d lower-case letters, digits and hyphens, "+
+				"without the prefix kube- and the suffix %s", namespace,
+			validation.DNS1123LabelMaxLength-len(AddOnSuffix), AddOnSuffix)
+	}
+	return nil
+}
+
+// AddOnSuffix follows the namespace of an agent in the name of the namespace of
+// its add-ons.
+const AddOnSuffix = "-addon"
+
+// in moves manifests to the namespace of an agent. The names of cluster-scoped
+// objects begin with it.
+func in(namespace, manifests string) string {
+	return strings.ReplaceAll(manifests, agent.DefaultNamespace, namespace)
+}
+
 func (o AgentOptions) check() error {
 	if o.Image == "" || o.Cluster == "" {
 		return errors.New("the manifests of an agent need an image and the name of the cluster")
+	}
+	if err := CheckNamespace(o.namespace()); err != nil {
+		return err
 	}
 	err := checkAuthTypes("clusters", []string{o.AuthType}, registration.AuthTypeAWS, registration.AuthTypeCSR)
 	if o.AddOnAuthType != "" {
@@ -93,7 +133,7 @@ func Agent(o AgentOptions) (string, error) {
 		}
 		manifests = append(manifests, secret)
 	}
-	program, err := program{Namespace: agent.DefaultNamespace, Name: ocm.AgentName, Account: account, Image: o.Image,
+	program, err := program{Namespace: o.namespace(), Name: ocm.AgentName, Account: account, Image: o.Image,
 		Args: o.Args(), replicas: o.Replicas,
 		pullSecrets: o.ImagePullSecrets, CPU: "10m", MemoryRequest: 48, MemoryLimit: 128, Egress: agentEgress}.manifest()
 	return join(append(manifests, program)), err
@@ -110,6 +150,7 @@ func (o AgentOptions) rbac() (manifest, account string, err error) {
 	if o.AddOnAuthType != "" {
 		manifest = join([]string{manifest, AgentAddOnRBAC()})
 	}
+	manifest = in(o.namespace(), manifest)
 	if o.AuthType != registration.AuthTypeAWS {
 		return manifest, account, nil
 	}
@@ -134,43 +175,41 @@ func (o AgentOptions) secret() (string, error) {
 		return "", err
 	}
 	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret",
-		"metadata": map[string]any{"namespace": agent.DefaultNamespace, "name": agent.DefaultBootstrapSecret},
+		"metadata": map[string]any{"namespace": o.namespace(), "name": agent.DefaultBootstrapSecret},
 		"data":     map[string]any{registration.SecretKeyKubeconfig: content}})
 	return string(secret), err
 }
 
-// AgentObjects returns the objects that an agent leaves on its managed cluster,
-// apart from the Secrets of add-ons. Of the last five, only kind and name
-// matter. Delete from the end, because the Deployment would recreate other
-// objects. With rbac they include the rights of the agent, its namespace and
-// its Lease there. The namespace of add-ons stays, because their programs may
-// run there.
-func AgentObjects(rbac bool) (objects []*unstructured.Unstructured, err error) {
+// AgentObjects returns the objects that the agent of a namespace leaves on its
+// managed cluster, apart from the Secrets of add-ons. Only kind and name of the
+// last five count. Delete from the end: the Deployment would recreate others.
+// With rbac they include the rights of the agent, its namespace and its Lease
+// there. The namespace of add-ons stays, because their programs may run there.
+func AgentObjects(namespace string, rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
-		if objects, err = Parse(AgentRBAC(), AgentAddOnRBAC()); err != nil {
+		if objects, err = Parse(in(namespace, join([]string{AgentRBAC(), AgentAddOnRBAC()}))); err != nil {
 			return nil, err
 		}
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == "Namespace" && o.GetName() == agent.DefaultAddOnNamespace
+			return o.GetKind() == "Namespace" && o.GetName() == namespace+AddOnSuffix
 		})
-		objects = append(objects, objectOf("coordination.k8s.io/v1", "Lease", ocm.AgentName))
+		objects = append(objects, objectOf("coordination.k8s.io/v1", "Lease", namespace, ocm.AgentName))
 	}
 	for _, o := range []struct{ version, kind, name string }{
 		{"v1", "Secret", ocm.HubKubeconfigSecret}, {"v1", "Secret", agent.DefaultBootstrapSecret},
 		{"networking.k8s.io/v1", "NetworkPolicy", ocm.AgentName}, {"policy/v1", "PodDisruptionBudget", ocm.AgentName},
 		{"apps/v1", "Deployment", ocm.AgentName},
 	} {
-		objects = append(objects, objectOf(o.version, o.kind, o.name))
+		objects = append(objects, objectOf(o.version, o.kind, namespace, o.name))
 	}
 	return objects, nil
 }
 
-// objectOf names an object in the agent's namespace.
-func objectOf(version, kind, name string) *unstructured.Unstructured {
+func objectOf(version, kind, namespace, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetAPIVersion(version)
 	object.SetKind(kind)
-	object.SetNamespace(agent.DefaultNamespace)
+	object.SetNamespace(namespace)
 	object.SetName(name)
 	return object
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/workloadid/workloadid/bootstrap"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -155,9 +156,18 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		"hub, name too long": {hub(func(o *manifests.HubOptions) {
 			o.ARN += strings.Repeat("b", 30)
 		}), "has 33 characters"},
-		"agent":                   {agent(func(*manifests.AgentOptions) {}), ""},
-		"agent without image":     {agent(func(o *manifests.AgentOptions) { o.Image = "" }), "need an image"},
-		"agent without cluster":   {agent(func(o *manifests.AgentOptions) { o.Cluster = "" }), "the name of the cluster"},
+		"agent":                 {agent(func(*manifests.AgentOptions) {}), ""},
+		"agent without image":   {agent(func(o *manifests.AgentOptions) { o.Image = "" }), "need an image"},
+		"agent without cluster": {agent(func(o *manifests.AgentOptions) { o.Cluster = "" }), "the name of the cluster"},
+		"agent, long namespace": {agent(func(o *manifests.AgentOptions) {
+			o.Namespace = strings.Repeat("a", 58)
+		}), "cannot be the namespace of an agent: use at most 57 lower-case letters"},
+		"agent, namespace of add-ons": {agent(func(o *manifests.AgentOptions) {
+			o.Namespace = "open-cluster-management-agent-addon"
+		}), "without the prefix kube- and the suffix -addon"},
+		"agent, namespace of Kubernetes": {agent(func(o *manifests.AgentOptions) {
+			o.Namespace = "kube-system"
+		}), `"kube-system" cannot be the namespace`},
 		"agent without auth type": {agent(func(o *manifests.AgentOptions) { o.AuthType = "" }), `unknown auth type ""`},
 		"agent, add-ons by ldap": {agent(func(o *manifests.AgentOptions) {
 			o.AddOnAuthType = "ldap"
@@ -196,7 +206,7 @@ func TestAgentObjects(t *testing.T) {
 			"Role registration-agent-addon, RoleBinding registration-agent-addon, Lease registration-agent, " +
 			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 	} {
-		objects, err := manifests.AgentObjects(rbac)
+		objects, err := manifests.AgentObjects(agent.DefaultNamespace, rbac)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,6 +216,40 @@ func TestAgentObjects(t *testing.T) {
 		}
 		if got := strings.Join(names, ", "); got != want {
 			t.Errorf("rbac %t: %s", rbac, got)
+		}
+	}
+}
+
+// Two agents of one cluster share no object.
+func TestObjectsOfTwoAgentsDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for _, namespace := range []string{agent.DefaultNamespace, "second"} {
+		printed, err := manifests.Agent(manifests.AgentOptions{Image: image, Cluster: "cluster1", Namespace: namespace,
+			AuthType: "csr", AddOnAuthType: "token", Hub: &bootstrap.ClusterInfo{Server: "https://hub.example"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if namespace == "second" && (strings.Contains(printed, agent.DefaultNamespace) ||
+			!strings.Contains(printed, `"--namespace=second"`)) {
+			t.Errorf("the agent is not in its namespace alone:\n%s", printed)
+		}
+		applied, err := manifests.Parse(printed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed, err := manifests.AgentObjects(namespace, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := map[string]bool{}
+		for _, o := range append(applied, removed...) {
+			own[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = true
+		}
+		for name := range own {
+			if seen[name] {
+				t.Errorf("both agents have %s", name)
+			}
+			seen[name] = true
 		}
 	}
 }

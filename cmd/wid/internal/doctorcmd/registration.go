@@ -9,13 +9,14 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	registrationdoctor "github.com/workloadid/workloadid/cmd/wid/internal/doctor/registration"
+	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 )
 
 type registrationDoctor struct {
 	examiner
 
-	clusterName string
-	hub, spoke  cli.KubeFile
+	clusterName, namespace string
+	hub, spoke             cli.KubeFile
 }
 
 func newDoctorRegistration() *cobra.Command {
@@ -33,6 +34,7 @@ func newDoctorRegistration() *cobra.Command {
 	d.addTimeoutTo(cmd)
 	f := cmd.Flags()
 	f.StringVar(&d.clusterName, "cluster-name", "", "name of the ManagedCluster")
+	install.BindNamespace(f, &d.namespace)
 	f.StringVar(&d.hub.Path, "hub-kubeconfig", "", "kubeconfig of the hub")
 	f.StringVar(&d.hub.Context, "hub-context", "", "context of the hub, in its kubeconfig or in KUBECONFIG")
 	f.StringVar(&d.spoke.Path, "kubeconfig", "", "kubeconfig of the cluster that is to be managed")
@@ -45,7 +47,7 @@ func (d *registrationDoctor) examine(ctx context.Context) (*doctor.Report, error
 	if d.clusterName == "" {
 		return nil, cli.Usagef("name the ManagedCluster with --cluster-name")
 	}
-	config := registrationdoctor.Config{ClusterName: d.clusterName, HubFile: d.hub, SpokeFile: d.spoke}
+	config := registrationdoctor.Config{ClusterName: d.clusterName, Namespace: d.namespace, HubFile: d.hub, SpokeFile: d.spoke}
 	for _, side := range []struct {
 		file   cli.KubeFile
 		prefix string

@@ -40,11 +40,11 @@ func checkClusters(names []string) error {
 }
 
 type hubPolicies struct {
-	arns               install.ClusterARNs
-	issuer, klusterlet string
-	authTypes          []string
-	verify             bool
-	output             *cli.Output
+	arns                          install.ClusterARNs
+	issuer, namespace, klusterlet string
+	authTypes                     []string
+	verify                        bool
+	output                        *cli.Output
 }
 
 func newHubPolicies() *cobra.Command {
@@ -63,6 +63,7 @@ func newHubPolicies() *cobra.Command {
 	p.arns.BindHub(f)
 	p.arns.BindManaged(f)
 	f.StringVar(&p.issuer, "oidc-issuer", "", "https URL of the OIDC issuer of the cluster whose role it is")
+	install.BindNamespace(f, &p.namespace)
 	f.StringVar(&p.klusterlet, "klusterlet-name", awsirsa.DefaultKlusterlet,
 		"name of the Klusterlet of the managed cluster, for the ServiceAccounts of its agent")
 	f.StringSliceVar(&p.authTypes, "registration-auth", []string{registration.AuthTypeAWS},
@@ -112,7 +113,7 @@ func (p *hubPolicies) role() (role awsirsa.Role, of awsirsa.ClusterARN, err erro
 		if of, err = install.ParseARN(install.ManagedARNFlag, p.arns.Managed); err != nil {
 			return role, of, err
 		}
-		role, err = awsirsa.AgentRole(hub, of, p.issuer, p.klusterlet)
+		role, err = awsirsa.AgentRole(hub, of, p.issuer, p.namespace, p.klusterlet)
 	}
 	if err != nil {
 		err = cli.Usagef("%v", err)

@@ -27,6 +27,7 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/buildinfo"
 	"github.com/workloadid/workloadid/registration"
+	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/awsirsa"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
@@ -76,6 +77,12 @@ func ReleaseImage(version, program string) string {
 		return ""
 	}
 	return "ghcr.io/workloadid/" + program + ":" + version
+}
+
+// BindNamespace adds the flag for the namespace of an agent.
+func BindNamespace(f *pflag.FlagSet, namespace *string) {
+	f.StringVar(namespace, "namespace", agent.DefaultNamespace,
+		"namespace of the agent; each further hub of a cluster takes an agent in a namespace of its own")
 }
 
 // Replicas returns what the flags say about replicas and pull secrets, else

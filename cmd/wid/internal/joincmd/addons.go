@@ -25,7 +25,7 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 	if !j.accepted || j.options.AddOnAuthType == registration.AuthTypeToken {
 		return nil
 	}
-	secret, err := agentSecret(ctx, local, j.options.Cluster)
+	secret, err := agentSecret(ctx, local, j.options.Namespace, j.options.Cluster)
 	if err != nil || len(secret.Data) == 0 {
 		return err
 	}
@@ -33,10 +33,18 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 	return j.keepAddOnAuth(cmd, names, err)
 }
 
-// addOns returns the names of the cluster's add-ons by auth type. It asks the
-// hub that this command has verified, whatever address the Secret holds, with
-// the credential of the Secret.
+// addOns returns the names of the cluster's add-ons by auth type.
 func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]string, error) {
+	c, err := j.asAgent(secret)
+	if err != nil {
+		return nil, err
+	}
+	return addOnsOf(ctx, c, j.options.Cluster)
+}
+
+// asAgent returns a client of the hub that this command has verified, whatever
+// address the Secret holds, with the credential of the Secret.
+func (j *join) asAgent(secret *corev1.Secret) (client.Client, error) {
 	user, err := kubeconfig.User(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return nil, err
@@ -46,11 +54,7 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 	}
 	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server,
 		CertificateAuthorityData: j.options.Hub.CAData}}
-	c, err := cli.NewClient(hub.Config(user))
-	if err != nil {
-		return nil, err
-	}
-	return addOnsOf(ctx, c, j.options.Cluster)
+	return cli.NewClient(hub.Config(user))
 }
 
 func addOnsOf(ctx context.Context, hub client.Client, cluster string) (map[string][]string, error) {

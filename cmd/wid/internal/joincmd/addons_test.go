@@ -34,7 +34,8 @@ import (
 // unless that is "-", and what it prints.
 func joinOf(t *testing.T, flag string) (*join, *cobra.Command, *bytes.Buffer) {
 	t.Helper()
-	j, cmd, out := &join{accepted: true, options: manifests.AgentOptions{Cluster: "cluster1"}}, &cobra.Command{},
+	j, cmd, out := &join{accepted: true, options: manifests.AgentOptions{Namespace: agent.DefaultNamespace,
+		Cluster: "cluster1"}}, &cobra.Command{},
 		&bytes.Buffer{}
 	cmd.SetOut(out)
 	cmd.SetErr(out)

@@ -57,6 +57,7 @@ func NewJoin() *cobra.Command {
 	j.Bind(cmd, "wid-agent", "the hub has accepted the cluster and the agent has a credential of its own")
 	f := cmd.Flags()
 	f.StringVar(&j.options.Cluster, "cluster-name", "", "name of the cluster on the hub, a DNS label")
+	install.BindNamespace(f, &j.options.Namespace)
 	f.StringVar(&j.options.AuthType, "registration-auth", registration.AuthTypeCSR,
 		"auth type to register with, csr or "+registration.AuthTypeAWS)
 	cli.Offer(cmd, "registration-auth", registration.AuthTypeCSR, registration.AuthTypeAWS)
@@ -99,13 +100,16 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	install.CheckManaged(cmd, j.options.AuthType, config.Host)
-	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms...); err != nil {
+	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms(j.options.Namespace)...); err != nil {
 		return err
 	}
-	if err := j.addOnAuth(ctx, cmd, local); err != nil {
-		return err
+	running, program, err := install.Running(ctx, local, j.options.Namespace, ocm.AgentName)
+	if err == nil {
+		err = j.checkHubOfAgent(ctx, cmd, local, program.Args)
 	}
-	running, _, err := install.Running(ctx, local, agent.DefaultNamespace, ocm.AgentName)
+	if err == nil {
+		err = j.addOnAuth(ctx, cmd, local)
+	}
 	if err != nil {
 		return err
 	}
@@ -139,16 +143,19 @@ func (j *join) run(ctx context.Context, cmd *cobra.Command) error {
 		}
 		return fmt.Sprintf(
 			"for the hub to let cluster %q in: wid hub accept --clusters %s --context HUB lets it in, and %s shows why not",
-			j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+agent.DefaultNamespace+" get events")), nil
+			j.options.Cluster, j.options.Cluster, j.Kubectl("kubectl -n "+j.options.Namespace+" get events")), nil
 	})
 }
 
 // ocmPrograms write the Secret that the agent writes. In Singleton mode one
-// program is both agents of Open Cluster Management.
-var ocmPrograms = []install.OCMProgram{
-	{Namespace: "open-cluster-management", App: "klusterlet"},
-	{Namespace: agent.DefaultNamespace, App: "klusterlet-registration-agent"},
-	{Namespace: agent.DefaultNamespace, App: "klusterlet-agent"},
+// program is both agents of Open Cluster Management. Its operator manages the
+// default namespace, and an agent in another one runs beside it.
+func ocmPrograms(namespace string) (programs []install.OCMProgram) {
+	if namespace == agent.DefaultNamespace {
+		programs = []install.OCMProgram{{Namespace: "open-cluster-management", App: "klusterlet"}}
+	}
+	return append(programs, install.OCMProgram{Namespace: namespace, App: "klusterlet-registration-agent"},
+		install.OCMProgram{Namespace: namespace, App: "klusterlet-agent"})
 }
 
 // checkFlags finds mistakes before any request.
@@ -165,7 +172,8 @@ func (j *join) checkFlags(cmd *cobra.Command) error {
 
 func (j *join) checkAgent() error {
 	o := &j.options
-	err := cmp.Or(checkName(o.Cluster), install.CheckAuthTypes(o.AuthType), j.arns.Check(o.AuthType))
+	err := cmp.Or(checkName(o.Cluster), checkNamespace(o.Namespace), install.CheckAuthTypes(o.AuthType),
+		j.arns.Check(o.AuthType))
 	if err == nil && o.AuthType == registration.AuthTypeAWS {
 		_, err = j.arns.Driver()
 	}
@@ -186,6 +194,13 @@ func checkName(cluster string) error {
 	}
 	if err := registration.CheckClusterName(cluster); err != nil {
 		return cli.Usagef("--cluster-name: %v", err)
+	}
+	return nil
+}
+
+func checkNamespace(namespace string) error {
+	if err := manifests.CheckNamespace(namespace); err != nil {
+		return cli.Usagef("--namespace: %v", err)
 	}
 	return nil
 }
@@ -329,20 +344,68 @@ func (j *join) try(ctx context.Context, info *bootstrap.ClusterInfo, token strin
 // joined returns the Secret with the agent's own credential for this hub, nil
 // if there is none.
 func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret, error) {
-	secret, err := agentSecret(ctx, local, j.options.Cluster)
+	secret, err := agentSecret(ctx, local, j.options.Namespace, j.options.Cluster)
 	if err != nil {
 		return nil, err
 	}
+	if serverOf(secret) != j.options.Hub.Server {
+		return nil, nil //nolint:nilnil // the agent replaces what cannot be used
+	}
+	return secret, nil
+}
+
+// serverOf returns the address of the hub in a Secret, "" without one.
+func serverOf(secret *corev1.Secret) string {
 	kubeconfig, err := clientcmd.Load(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // the agent replaces what cannot be used
+		return ""
 	}
 	for _, cluster := range kubeconfig.Clusters {
-		if cluster.Server == j.options.Hub.Server {
-			return secret, nil
-		}
+		return cluster.Server
 	}
-	return nil, nil //nolint:nilnil // see above
+	return ""
+}
+
+// checkHubOfAgent refuses to take the agent of the namespace from another hub.
+// A hub that knows the agent's credential is the same one at a new address.
+func (j *join) checkHubOfAgent(ctx context.Context, cmd *cobra.Command, local client.Client, args []string) error {
+	o := &j.options
+	own, err := agentSecret(ctx, local, o.Namespace, o.Cluster)
+	if err != nil {
+		return err
+	}
+	first := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: o.Namespace, Name: agent.DefaultBootstrapSecret}
+	if err := local.Get(ctx, key, first); client.IgnoreNotFound(err) != nil {
+		return cli.AnswerOf(err, fmt.Sprintf("read Secret %q", key))
+	}
+	server := cmp.Or(serverOf(own), serverOf(first))
+	if server == "" || server == o.Hub.Server {
+		return nil
+	}
+	if serverOf(own) != "" && j.isAnotherHub(ctx, own, args) {
+		return cli.Problem(auth.ErrMisconfigured, fmt.Sprintf(
+			"pass --namespace with another name to join this hub too, or leave the other one first: wid unjoin --cluster-name %s --namespace %s",
+			o.Cluster, o.Namespace),
+			"the agent in namespace %q joins this cluster to the hub %.300q, which is not the hub %.300q", o.Namespace, server,
+			o.Hub.Server)
+	}
+	cmd.PrintErrf("wid: warning: the agent in namespace %q used the hub %.300q, and now uses %.300q: pass --namespace with another name to keep both\n",
+		o.Namespace, server, o.Hub.Server)
+	return nil
+}
+
+// isAnotherHub reports whether the hub of this command refuses the agent's
+// credential as unknown. An IAM role names its hub.
+func (j *join) isAnotherHub(ctx context.Context, own *corev1.Secret, args []string) bool {
+	if string(own.Data[ocm.SecretKeyAuthType]) == registration.AuthTypeAWS {
+		return !slices.Contains(joinValues(args), "--"+install.HubARNFlag+"="+j.arns.Hub)
+	}
+	hub, err := j.asAgent(own)
+	if err != nil {
+		return false // the agent replaces what cannot be used
+	}
+	return apierrors.IsUnauthorized(hub.Get(ctx, client.ObjectKey{Name: j.options.Cluster}, &ocm.ManagedCluster{}))
 }
 
 // forget deletes the agent's credential for a ManagedCluster that the hub no
@@ -370,13 +433,14 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	running, program, err := install.Running(ctx, local, agent.DefaultNamespace, ocm.AgentName)
+	running, program, err := install.Running(ctx, local, j.options.Namespace, ocm.AgentName)
 	if err != nil {
 		return err
 	}
 	if running == nil {
 		return cli.Usagef(
-			"there is no agent to upgrade on this cluster: to join it, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file")
+			"there is no agent to upgrade in namespace %q: name another one with --namespace. To join the cluster, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file",
+			j.options.Namespace)
 	}
 	for _, arg := range program.Args {
 		if strings.Contains(arg, "$(") {
@@ -390,17 +454,17 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	if err := j.checkAgent(); err != nil {
 		return err
 	}
-	if _, err := agentSecret(ctx, local, j.options.Cluster); err != nil {
+	if _, err := agentSecret(ctx, local, j.options.Namespace, j.options.Cluster); err != nil {
 		return err
 	}
-	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms...); err != nil {
+	if err := install.CheckOCM(ctx, cmd, local, j.Kubectl, ocmPrograms(j.options.Namespace)...); err != nil {
 		return err
 	}
 	printed, err := j.manifests(cmd, running)
 	if err != nil {
 		return err
 	}
-	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, agent.DefaultNamespace, ocm.AgentName); err != nil {
+	if err := j.Install(ctx, cmd, j.KubeFile, local, printed, j.options.Namespace, ocm.AgentName); err != nil {
 		return err
 	}
 	return cli.Say(cmd,
@@ -411,7 +475,7 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 // take sets the flags that the user left out to the running agent's values, and
 // returns the agent's other flags.
 func (j *join) take(cmd *cobra.Command, args []string) (others []string, err error) {
-	names := []string{"cluster-name", "registration-auth", install.HubARNFlag, install.ManagedARNFlag,
+	names := []string{"cluster-name", "namespace", "registration-auth", install.HubARNFlag, install.ManagedARNFlag,
 		install.AddOnAuthFlag, install.AddOnSecondsFlag}
 	for _, arg := range joinValues(args) {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")

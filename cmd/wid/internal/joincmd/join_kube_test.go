@@ -172,7 +172,8 @@ func (w *member) testCredential(t *testing.T) {
 		Name: ocm.HubKubeconfigSecret}, Data: map[string][]byte{ocm.SecretKeyClusterName: []byte("cluster1"),
 		"kubeconfig": []byte(`{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: "` + hub.URL + `"}}]}`)}}
 	regtest.Must(t, w.admin.Create(t.Context(), own))
-	for want, flag := range map[string]string{`registered as "cluster1", not as "other"`: "--cluster-name=other",
+	for want, flag := range map[string]string{
+		`registered this cluster as "cluster1" at the hub "` + hub.URL + `", not as "other"`: "--cluster-name=other",
 		"--registration-auth": "--registration-auth=ldap"} {
 		if _, err := w.join(t, "--image=new", flag); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", flag, err, want)

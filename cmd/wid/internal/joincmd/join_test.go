@@ -5,13 +5,16 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
 	"github.com/workloadid/workloadid/registration/agent"
@@ -68,7 +72,7 @@ func TestUnjoinWithoutRightsToAddOns(t *testing.T) {
 	cmd := NewUnjoin()
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
-	if err := removeAgent(t.Context(), cmd, c, "managed-0", false); err != nil {
+	if err := removeAgent(t.Context(), cmd, c, agent.DefaultNamespace, "managed-0", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(stored), stored); !apierrors.IsNotFound(err) ||
@@ -83,7 +87,7 @@ func TestUnjoinOfAClusterThatNeverJoined(t *testing.T) {
 	var out strings.Builder
 	cmd := NewUnjoin()
 	cmd.SetErr(&out)
-	err := withdraw(t.Context(), cmd, fake.NewClientBuilder().Build(), "shop", &install.ClusterARNs{}, false)
+	err := withdraw(t.Context(), cmd, fake.NewClientBuilder().Build(), agent.DefaultNamespace, "shop", &install.ClusterARNs{}, false)
 	if err != nil || !strings.Contains(out.String(), "no credential of its own yet") ||
 		!strings.Contains(out.String(), "wid hub deny --clusters shop") {
 		t.Errorf("unjoin says %q, %v", out.String(), err)
@@ -137,7 +141,7 @@ func TestUnjoinInformsTheHub(t *testing.T) {
 			var said bytes.Buffer
 			cmd := NewUnjoin()
 			cmd.SetErr(&said)
-			err = withdraw(t.Context(), cmd, local, "shop", &install.ClusterARNs{}, row.force)
+			err = withdraw(t.Context(), cmd, local, agent.DefaultNamespace, "shop", &install.ClusterARNs{}, row.force)
 			if row.fails != "" {
 				expectFailure(t, err, cli.ExitUnavailable, row.fails)
 				expectFailure(t, err, cli.ExitUnavailable, "--force")
@@ -161,7 +165,7 @@ func TestUnjoinRemovesTheSecretsOfItsAddOns(t *testing.T) {
 	unlabelled := secret("no-add-on", "managed-0")
 	delete(unlabelled.Labels, addon.NameLabel)
 	c := fake.NewClientBuilder().WithObjects(secret("own", "managed-0"), secret("other", "managed-1"), unlabelled).Build()
-	if err := removeAgent(t.Context(), NewUnjoin(), c, "managed-0", true); err != nil {
+	if err := removeAgent(t.Context(), NewUnjoin(), c, agent.DefaultNamespace, "managed-0", true); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -177,11 +181,111 @@ func TestUnjoinRemovesTheSecretsOfItsAddOns(t *testing.T) {
 	}
 }
 
+// A cluster may have one name on two hubs. Each agent keeps the Secrets in its
+// namespace of add-ons.
+func TestUnjoinLeavesTheAddOnsOfAnotherAgent(t *testing.T) {
+	secret := func(namespace string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "search-hub-kubeconfig",
+			Labels: map[string]string{addon.NameLabel: "search", ocm.AddOnClusterLabel: "shop"}}}
+	}
+	c := fake.NewClientBuilder().WithObjects(secret(agent.DefaultAddOnNamespace), secret("second-addon"),
+		secret("gone-addon"), secret("monitoring"),
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "second", Name: ocm.AgentName}}).Build()
+	if err := removeAgent(t.Context(), NewUnjoin(), c, agent.DefaultNamespace, "shop", true); err != nil {
+		t.Fatal(err)
+	}
+	list := &corev1.SecretList{}
+	if err := c.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Namespace != "second-addon" {
+		t.Errorf("left are %v, want the Secret of the agent in namespace second", list.Items)
+	}
+}
+
+// --purge deletes a namespace with all that is in it, so it has to be an
+// agent's.
+func TestUnjoinRefusesANamespaceWithoutAnAgent(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "second", Name: ocm.AgentName}}).Build()
+	for _, namespace := range []string{agent.DefaultNamespace, "second"} {
+		if err := checkInstalled(t.Context(), c, namespace); err != nil {
+			t.Errorf("namespace %s: %v", namespace, err)
+		}
+	}
+	expectFailure(t, checkInstalled(t.Context(), c, "production"), cli.ExitUsage,
+		`wid join has installed no agent in namespace "production"`)
+}
+
+// A second join finds the agent of the namespace. It takes over an agent whose
+// hub has moved, or that has not joined yet, and no agent of another hub.
+func TestSecondJoinSaysWhatItFinds(t *testing.T) {
+	const first = "https://first.example"
+	refusal := `the agent in namespace "open-cluster-management-agent" joins this cluster to the hub "` + first + `"`
+	const warning = `used the hub "` + first + `", and now uses`
+	for name, row := range map[string]struct {
+		hub              int               // the answer to the agent's credential
+		own, boot        string            // the servers in the Secrets
+		data             map[string][]byte // of the agent's Secret
+		args             []string
+		refused, warning string
+	}{
+		"nothing":                  {},
+		"the same hub":             {own: "same", boot: first},
+		"another hub":              {hub: http.StatusUnauthorized, own: first, refused: refusal},
+		"the hub at a new address": {hub: http.StatusOK, own: first, warning: warning},
+		"a cluster that the hub has denied": {hub: http.StatusForbidden, own: first,
+			warning: warning},
+		"an agent that has not joined": {hub: http.StatusUnauthorized, boot: first, warning: warning},
+		"another hub on EKS": {own: first, data: map[string][]byte{ocm.SecretKeyAuthType: []byte("aws-irsa")},
+			args: []string{"--eks-hub-cluster-arn=" + eksManaged}, refused: refusal},
+		"the hub on EKS at a new address": {own: first, data: map[string][]byte{ocm.SecretKeyAuthType: []byte("aws-irsa")},
+			args: []string{"--eks-hub-cluster-arn", eksHub}, warning: warning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub, _ := newHub(t, row.hub)
+			secret := func(name, server string) *corev1.Secret {
+				if server == "same" {
+					server = hub.URL
+				}
+				return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: name},
+					Data: map[string][]byte{"kubeconfig": fmt.Appendf(nil, `{apiVersion: v1, kind: Config, `+
+						`clusters: [{name: h, cluster: {server: %q}}], users: [{name: u, user: {token: hunter2}}]}`, server)}}
+			}
+			b := fake.NewClientBuilder()
+			if row.own != "" {
+				own := secret(ocm.HubKubeconfigSecret, row.own)
+				maps.Copy(own.Data, row.data)
+				b = b.WithObjects(own)
+			}
+			if row.boot != "" {
+				b = b.WithObjects(secret(agent.DefaultBootstrapSecret, row.boot))
+			}
+			j, cmd, out := joinOf(t, "-")
+			j.arns.Hub = eksHub
+			j.options.Hub = &bootstrap.ClusterInfo{Server: hub.URL,
+				CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hub.Certificate().Raw})}
+			err := j.checkHubOfAgent(t.Context(), cmd, b.Build(), row.args)
+			if row.refused != "" {
+				expectFailure(t, err, cli.ExitMisconfigured, row.refused)
+			} else if err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(out.String(), row.warning) || row.warning == "" && out.Len() > 0 {
+				t.Errorf("it says %q, want %q", out, row.warning)
+			}
+			if strings.Contains(fmt.Sprint(err, out), "hunter2") {
+				t.Errorf("the token shows: %v, %s", err, out)
+			}
+		})
+	}
+}
+
 // The Secret of another registration is not touched.
 func TestUnjoinRefusesAnotherName(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: agent.DefaultNamespace, Name: ocm.HubKubeconfigSecret},
 		Data: map[string][]byte{ocm.SecretKeyClusterName: []byte("managed-0")}}).Build()
-	err := withdraw(t.Context(), NewUnjoin(), c, "managed-1", &install.ClusterARNs{}, true)
-	expectFailure(t, err, cli.ExitMisconfigured, `registered as "managed-0", not as "managed-1"`)
+	err := withdraw(t.Context(), NewUnjoin(), c, agent.DefaultNamespace, "managed-1", &install.ClusterARNs{}, true)
+	expectFailure(t, err, cli.ExitMisconfigured, `registered this cluster as "managed-0" at the hub "", not as "managed-1"`)
 }

@@ -244,7 +244,7 @@ func (e *examination) tryBootstrap(ctx context.Context) doctor.Finding {
 	const name, class = agent.DefaultBootstrapSecret, "BootstrapSecretError"
 	if e.boot.data == nil {
 		return doctor.Failed("BootstrapSecretMissing", e.join(), "There is no Secret %s in namespace %s.", name,
-			agent.DefaultNamespace)
+			e.Namespace)
 	}
 	c, err := openCredential(e.boot.data, true)
 	switch {

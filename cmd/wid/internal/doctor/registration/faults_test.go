@@ -164,6 +164,24 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// An agent in another namespace is named, and examined there.
+func TestAgentInAnotherNamespace(t *testing.T) {
+	w := healthy(t)
+	for _, o := range w.spoke {
+		o.SetNamespace("second")
+	}
+	w.deployment().Name = ocm.AgentName
+	const remedy = `pass one of ["second"] with --namespace`
+	if text := w.run(t).Text(doctor.TextOptions{Width: 400}); !strings.Contains(text, remedy) {
+		t.Errorf("got no %s:\n%s", remedy, text)
+	}
+	report := registration.Run(t.Context(), registration.Config{ClusterName: "cluster1", Namespace: "second",
+		Hub: w.side(t, w.hub), Spoke: w.side(t, w.spoke)})
+	if report.Result != doctor.Pass {
+		t.Errorf("in its namespace:\n%s", report)
+	}
+}
+
 // ask adds the request of a user, with labels and a subject of its choice.
 func (w *environment) ask(t *testing.T, name, user, addOn string, subject pkix.Name, groups ...string) {
 	t.Helper()

@@ -38,6 +38,8 @@ import (
 // Config says which registration to examine.
 type Config struct {
 	ClusterName string // of the ManagedCluster
+	// Namespace is the agent's. Default: agent.DefaultNamespace.
+	Namespace string
 	// Hub and Spoke lead to the hub and to the managed cluster. Their schemes
 	// need no kinds. Nil: that side is not examined. Only reviews of access are
 	// created, at the hub.
@@ -91,6 +93,7 @@ func (e *examination) parts() []doctor.Check {
 // Run examines the registration of a cluster. It is safe for concurrent use.
 func Run(ctx context.Context, config Config) *doctor.Report {
 	e := &examination{Config: config, deployment: ownAgent}
+	e.Namespace = cmp.Or(e.Namespace, agent.DefaultNamespace)
 	if e.HubFile == (cli.KubeFile{}) {
 		e.HubFile.Context = "HUB"
 	}
@@ -265,7 +268,7 @@ func (e *examination) join() doctor.Remedy {
 }
 
 func (e *examination) readLog() doctor.Remedy {
-	return e.inCluster("read the agent's log:", "kubectl logs -n "+agent.DefaultNamespace+" deploy/"+e.deployment)
+	return e.inCluster("read the agent's log:", "kubectl logs -n "+e.Namespace+" deploy/"+e.deployment)
 }
 
 func (e *examination) readCluster(text string) doctor.Remedy {
@@ -312,7 +315,7 @@ func (e *examination) agentEvents(ctx context.Context, part string) []doctor.Eve
 		return nil
 	}
 	remedy := func(v *corev1.Event) doctor.Remedy { return e.action(v.Reason, e.readLog()) }
-	return e.warnings(ctx, e.Spoke, agent.DefaultNamespace,
+	return e.warnings(ctx, e.Spoke, e.Namespace,
 		client.MatchingFields{"involvedObject.name": ocm.HubKubeconfigSecret}, remedy,
 		func(v *corev1.Event) bool { return named(v.Reason) == part })
 }

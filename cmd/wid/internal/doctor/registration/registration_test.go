@@ -48,7 +48,9 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 			return []string{value}
 		})
 	}
-	return b.Build()
+	return b.WithIndex(&appsv1.Deployment{}, "metadata.name", func(o client.Object) []string {
+		return []string{o.GetName()}
+	}).Build()
 }
 
 // joined is a hub with a cluster that it has accepted.

@@ -13,7 +13,6 @@ import (
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor"
 	"github.com/workloadid/workloadid/cmd/wid/internal/doctor/internal/kube"
 	"github.com/workloadid/workloadid/internal/kubeerror"
-	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
 
@@ -34,7 +33,7 @@ type secret struct {
 func (e *examination) readSecret(ctx context.Context, name string) secret {
 	var s corev1.Secret
 	err := kube.Get(ctx, e.Spoke, corev1.SchemeGroupVersion.WithKind("Secret"),
-		client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, &s)
+		client.ObjectKey{Namespace: e.Namespace, Name: name}, &s)
 	if err == nil && s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
@@ -48,12 +47,15 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 	for _, name := range []string{operatorAgent, singletonAgent, ownAgent} {
 		e.deployment = name
 		if d, f = e.showDeployment(ctx, e.Spoke, e.inCluster,
-			client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}); f.Class != missing {
+			client.ObjectKey{Namespace: e.Namespace, Name: name}); f.Class != missing {
 			break
 		}
 	}
 	if f.Class == missing {
 		f.Class, f.Remedy = "AgentMissing", e.join()
+		if others := e.otherAgents(ctx); len(others) > 0 {
+			f.Remedy = doctor.Do(fmt.Sprintf("Agents of this cluster run in other namespaces: pass one of %q with --namespace.", others))
+		}
 	}
 	if d != nil {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -65,6 +67,17 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 		}
 	}
 	return f.With(f.Since, e.agentWorked(), append(f.Events, e.agentEvents(ctx, "agent")...)...)
+}
+
+// otherAgents returns the namespaces of the cluster's agents that wid join has
+// installed. It returns none if they cannot be listed.
+func (e *examination) otherAgents(ctx context.Context) (namespaces []string) {
+	found, _ := kube.List[appsv1.Deployment](ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), //nolint:errcheck // they only explain
+		client.MatchingFields{"metadata.name": ownAgent})
+	for i := range found {
+		namespaces = append(namespaces, found[i].Namespace)
+	}
+	return namespaces
 }
 
 const missing = "Missing"
@@ -147,7 +160,7 @@ func (e *examination) showSecret(context.Context) doctor.Finding {
 		return unread("Secret %s: %s", name, kubeerror.Message(e.own.err))
 	case e.own.data == nil:
 		return doctor.Failed("HubKubeConfigSecretMissing", e.readLog(), "There is no Secret %s in namespace %s.", name,
-			agent.DefaultNamespace)
+			e.Namespace)
 	case len(e.own.data["kubeconfig"]) == 0:
 		return doctor.Failed("HubKubeConfigMissing", e.readLog(),
 			"The Secret %s has no kubeconfig: the agent has not been issued a credential.", name)
