@@ -77,8 +77,10 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		args []string
 		want string
 	}{
-		"AWS IAM alone":            {append(aws, "--bootstrap-group=g"), "--auto-approve-user --bootstrap-user --bootstrap-group"},
-		"AWS IAM, default group":   {append(aws, "--bootstrap-group="+registration.BootstrapGroup), "--auto-approve-user --bootstrap-user"},
+		"AWS IAM alone": {append(aws, "--bootstrap-group=g"),
+			"--auto-approve-user --bootstrap-user --bootstrap-group"},
+		"AWS IAM, default group": {append(aws, "--bootstrap-group="+registration.BootstrapGroup),
+			"--auto-approve-user --bootstrap-user"},
 		"AWS IAM and certificates": {append(aws, "--registration-auth=csr"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -219,7 +219,7 @@ func TestHelpOfTargetsIsTheirOwn(t *testing.T) {
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, +|)--([a-z-]+)`)
 	for target, want := range map[string][]string{
 		"registration": {"cluster-name", "context", "help", "help-all", "hub-context", "hub-kubeconfig", "kubeconfig",
-			"output", "timeout", "verbose"},
+			"namespace", "output", "timeout", "verbose"},
 	} {
 		var got []string
 		for _, match := range flag.FindAllStringSubmatch(must(t, "doctor", target, "--help"), -1) {

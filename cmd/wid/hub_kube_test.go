@@ -56,17 +56,39 @@ func newHubEnvironment(t *testing.T, controllers ...string) *hubEnvironment {
 		onHub: "--context=hub", onOther: "--context=managed-0"}
 	both := clientcmdapi.NewConfig()
 	for name, c := range map[string]*kubetest.Cluster{"hub": hub, "managed-0": managed} {
-		config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
-		regtest.Must(t, err)
-		current := config.Contexts[config.CurrentContext]
-		both.Clusters[name], both.AuthInfos[name] = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
-		both.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		addContext(t, both, name, c)
 	}
 	content, err := clientcmd.Write(*both)
 	regtest.Must(t, err)
 	t.Setenv("KUBECONFIG", writeFile(t, "kubeconfig", string(content)))
 	w.hub, w.managed = w.client(w.hubConfig), w.client(w.managedConfig)
 	return w
+}
+
+// addContext adds the administrator of a cluster.
+func addContext(t *testing.T, to *clientcmdapi.Config, name string, c *kubetest.Cluster) {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig(t))
+	regtest.Must(t, err)
+	current := config.Contexts[config.CurrentContext]
+	to.Clusters[name], to.AuthInfos[name] = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
+	to.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+}
+
+// another returns the environment with another hub for the same managed
+// cluster.
+func (w *hubEnvironment) another(name string) *hubEnvironment {
+	w.t.Helper()
+	other := *w
+	other.cluster, other.onHub = kubetest.StartNew(w.t), "--context="+name
+	other.cluster.ControllerManager(w.t, "csrsigning", "bootstrapsigner")
+	other.hubConfig = other.cluster.Config()
+	other.hub = w.client(other.hubConfig)
+	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
+	regtest.Must(w.t, err)
+	addContext(w.t, config, name, other.cluster)
+	regtest.Must(w.t, clientcmd.WriteToFile(*config, os.Getenv("KUBECONFIG")))
+	return &other
 }
 
 func (w *hubEnvironment) client(config *rest.Config) client.Client {
@@ -114,10 +136,14 @@ func (w *hubEnvironment) runHub(options hub.Options) (stop func()) {
 }
 
 func (w *hubEnvironment) runAgent(cluster string) (stop func()) {
-	config := w.as(w.managed, w.managedConfig, agent.DefaultNamespace, ocm.AgentName)
+	return w.runAgentIn(agent.DefaultNamespace, cluster)
+}
+
+func (w *hubEnvironment) runAgentIn(namespace, cluster string) (stop func()) {
+	config := w.as(w.managed, w.managedConfig, namespace, ocm.AgentName)
 	return w.run(config, func(mgr ctrl.Manager) error {
 		agent, err := agent.New(agent.Options{Cluster: cluster, Driver: csr.New(csr.Options{}), Local: w.client(config),
-			Recorder: mgr.GetEventRecorder("agent")})
+			Namespace: namespace, Recorder: mgr.GetEventRecorder("agent")})
 		if err != nil {
 			return err
 		}
@@ -142,7 +168,8 @@ func (w *hubEnvironment) runKubelet() {
 				for _, d := range list.Items {
 					if n := *d.Spec.Replicas; d.Status.ObservedGeneration < d.Generation {
 						d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
-							ReadyReplicas: n, AvailableReplicas: n}
+							ReadyReplicas: n, AvailableReplicas: n,
+							Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue}}}
 						_ = c.Status().Update(ctx, &d) // or at the next tick
 					}
 				}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/internal/testing/document"
 	"github.com/workloadid/workloadid/internal/testing/kubetest"
 	"github.com/workloadid/workloadid/internal/testing/regtest"
@@ -256,6 +257,57 @@ func (w *hubEnvironment) joinThroughRelay() {
 		return apierrors.IsNotFound(w.managed.Get(t.Context(), client.ObjectKey{Name: agent.DefaultNamespace},
 			&corev1.Namespace{}))
 	})
+}
+
+// One cluster joins two hubs as docs/registration.md says. Neither agent touches
+// the other's objects.
+func TestDocumentedSecondHub(t *testing.T) {
+	w := newHubEnvironment(t)
+	w.runKubelet()
+	b := w.another("hub-b")
+	b.runKubelet()
+	available := func(w *hubEnvironment) bool {
+		all := statusOf(t, w.onHub)
+		return len(all) == 1 && all[0].Available == "True"
+	}
+	page := document.Read(t, "docs/registration.md")
+	must(t, "bootstrap", "publish", w.onHub)
+	d := w.document(page.Section("Join a cluster"), page.Section("Several hubs"))
+	variables := joinVariables(t, d.next("wid hub init"))
+	w.runHub(hub.Options{})
+	d.next("wid join", variables...)
+	w.runAgent("cluster1")
+	d.next("wid hub accept")
+	kubetest.Eventually(t, "the cluster is available at the first hub", func() bool { return available(w) })
+
+	must(t, "bootstrap", "publish", b.onHub)
+	variables = joinVariables(t, must(t, "hub", "init", b.onHub, "--image=x", "--apply"))
+	b.runHub(hub.Options{})
+	args := []string{"join", w.onOther, "--cluster-name=cluster1", "--image=x", "--apply"}
+	for i, flag := range []string{"--hub-token=", "--hub-apiserver=", "--ca-cert-hash="} {
+		_, value, _ := strings.Cut(variables[i], "=")
+		args = append(args, flag+value)
+	}
+	first := strings.TrimSuffix(w.hubConfig.Host, "/")
+	fails(t, cli.ExitMisconfigured, `joins this cluster to the hub "`+first+`"`, args...)
+	d.next("wid join", variables...)
+	stop := b.runAgentIn("agent-hub-b", "cluster1")
+	d.next("wid hub accept")
+	kubetest.Eventually(t, "the cluster is available at the second hub", func() bool { return available(b) })
+	d.next("wid doctor registration")
+	stop()
+	d.next("wid unjoin")
+	d.expectAllTried()
+	kubetest.Eventually(t, "the second hub takes away the access", func() bool {
+		return statusOf(t, b.onHub)[0].Reason == ocm.ReasonHubDenied
+	})
+	for name, object := range map[string]client.Object{ocm.HubKubeconfigSecret: &corev1.Secret{},
+		agent.DefaultBootstrapSecret: &corev1.Secret{}, ocm.AgentName: &appsv1.Deployment{}} {
+		regtest.Must(t, w.managed.Get(t.Context(), client.ObjectKey{Namespace: agent.DefaultNamespace, Name: name}, object))
+	}
+	if !available(w) {
+		t.Errorf("the first hub has %+v", statusOf(t, w.onHub))
+	}
 }
 
 // rolesOfRelay are the ClusterRoles that belong to the relay.

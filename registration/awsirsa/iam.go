@@ -108,9 +108,7 @@ func (g *grant) explain(what string, err error) error {
 	case hasCode(err, codeRoleInUse):
 		remedy = "detach from the role what the hub did not attach"
 	case hasCode(err, codeWrongMode):
-		remedy = fmt.Sprintf("give the hub access entries: "+
-			"aws eks update-cluster-config --region %s --name %s --access-config authenticationMode=API_AND_CONFIG_MAP",
-			g.hub.Region, g.hub.Name)
+		remedy = fmt.Sprintf("set the authentication mode of the hub %q to API_AND_CONFIG_MAP", g.hub.String())
 	}
 	return &failure{fmt.Sprintf("%s of role %q for cluster %q: %s; %s", what, g.roleARN, g.cluster, text(err), remedy),
 		err}

@@ -95,21 +95,16 @@ func (o HubOptions) check() error {
 // checkApproval refuses what no driver of the hub reads, and patterns with
 // which the hub program would not start.
 func (o HubOptions) checkApproval() error {
-	for _, flag := range []struct {
-		name, authType string
-		values         []string
-	}{
-		{"auto-approve-user", registration.AuthTypeCSR, o.AutoApproveUsers},
-		{"auto-approve-arn", registration.AuthTypeAWS, o.AutoApproveARNs},
-	} {
-		if len(flag.values) > 0 && !o.registersWith(flag.authType) {
-			return fmt.Errorf("--%s=%q has no effect without the auth type %s: add it to --registration-auth, or leave the flag out",
-				flag.name, flag.values[0], flag.authType)
-		}
+	const unread = "automatic approval of the %s %q has no effect without the auth type %s: add that auth type, or leave out the %[1]s"
+	if len(o.AutoApproveUsers) > 0 && !o.registersWith(registration.AuthTypeCSR) {
+		return fmt.Errorf(unread, "user", o.AutoApproveUsers[0], registration.AuthTypeCSR)
 	}
 	for _, pattern := range o.AutoApproveARNs {
+		if !o.registersWith(registration.AuthTypeAWS) {
+			return fmt.Errorf(unread, "pattern", pattern, registration.AuthTypeAWS)
+		}
 		if err := awsirsa.CheckPattern(pattern); err != nil {
-			return fmt.Errorf("--auto-approve-arn: %w", err)
+			return err
 		}
 	}
 	return nil

@@ -146,13 +146,13 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		"hub without ARN": {hub(func(o *manifests.HubOptions) { o.ARN = "" }), `"" is not the ARN`},
 		"hub, users without csr": {hub(func(o *manifests.HubOptions) {
 			o.AutoApproveUsers = []string{"x"}
-		}), `--auto-approve-user="x" has no effect without the auth type csr: add it to --registration-auth`},
+		}), `approval of the user "x" has no effect without the auth type csr: add that auth type`},
 		"hub, ARNs without aws-irsa": {hub(func(o *manifests.HubOptions) {
 			o.AuthTypes, o.AutoApproveARNs = []string{"csr"}, []string{"arn:aws:eks:*:222222222222:cluster/*"}
 		}), "has no effect without the auth type aws-irsa"},
 		"hub, ARNs of any account": {hub(func(o *manifests.HubOptions) {
 			o.AutoApproveARNs = []string{"arn:aws:eks:*:*:cluster/*"}
-		}), "--auto-approve-arn: the pattern \"arn:aws:eks:*:*:cluster/*\" matches clusters of accounts that are not yours"},
+		}), "the pattern \"arn:aws:eks:*:*:cluster/*\" matches clusters of accounts that are not yours"},
 		"hub, name too long": {hub(func(o *manifests.HubOptions) {
 			o.ARN += strings.Repeat("b", 30)
 		}), "has 33 characters"},

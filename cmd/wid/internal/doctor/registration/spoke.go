@@ -54,7 +54,8 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 	if f.Class == missing {
 		f.Class, f.Remedy = "AgentMissing", e.join()
 		if others := e.otherAgents(ctx); len(others) > 0 {
-			f.Remedy = doctor.Do(fmt.Sprintf("Agents of this cluster run in other namespaces: pass one of %q with --namespace.", others))
+			f.Remedy = doctor.Do(fmt.Sprintf(
+				"Agents of this cluster run in other namespaces: pass one of %q with --namespace.", others))
 		}
 	}
 	if d != nil {
@@ -72,8 +73,9 @@ func (e *examination) showAgent(ctx context.Context) doctor.Finding {
 // otherAgents returns the namespaces of the cluster's agents that wid join has
 // installed. It returns none if they cannot be listed.
 func (e *examination) otherAgents(ctx context.Context) (namespaces []string) {
-	found, _ := kube.List[appsv1.Deployment](ctx, e.Spoke, appsv1.SchemeGroupVersion.WithKind("Deployment"), //nolint:errcheck // they only explain
-		client.MatchingFields{"metadata.name": ownAgent})
+	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
+	//nolint:errcheck // they only explain
+	found, _ := kube.List[appsv1.Deployment](ctx, e.Spoke, kind, client.MatchingFields{"metadata.name": ownAgent})
 	for i := range found {
 		namespaces = append(namespaces, found[i].Namespace)
 	}
