@@ -284,7 +284,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			c := newCloud()
 			e.set(c)
 			_, err := newHub(t, c).Grant(t.Context(), "shop1", managedARN)
-			if err == nil || !strings.Contains(err.Error(), e.says) || strings.Contains(err.Error(), "aws-auth") || !strings.Contains(err.Error(), `"shop1"`) {
+			if err == nil || !strings.Contains(err.Error(), e.says) ||
+				strings.Contains(err.Error(), "aws-auth") || !strings.Contains(err.Error(), `"shop1"`) {
 				t.Errorf("got %v", err)
 			}
 		})

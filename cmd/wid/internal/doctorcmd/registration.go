@@ -47,7 +47,8 @@ func (d *registrationDoctor) examine(ctx context.Context) (*doctor.Report, error
 	if d.clusterName == "" {
 		return nil, cli.Usagef("name the ManagedCluster with --cluster-name")
 	}
-	config := registrationdoctor.Config{ClusterName: d.clusterName, Namespace: d.namespace, HubFile: d.hub, SpokeFile: d.spoke}
+	config := registrationdoctor.Config{ClusterName: d.clusterName, Namespace: d.namespace, HubFile: d.hub,
+		SpokeFile: d.spoke}
 	for _, side := range []struct {
 		file   cli.KubeFile
 		prefix string

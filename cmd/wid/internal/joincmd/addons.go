@@ -35,7 +35,7 @@ func (j *join) addOnAuth(ctx context.Context, cmd *cobra.Command, local client.C
 
 // addOns returns the names of the cluster's add-ons by auth type.
 func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]string, error) {
-	c, err := j.asAgent(secret)
+	c, _, err := j.asAgent(secret)
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +44,18 @@ func (j *join) addOns(ctx context.Context, secret *corev1.Secret) (map[string][]
 
 // asAgent returns a client of the hub that this command has verified, whatever
 // address the Secret holds, with the credential of the Secret.
-func (j *join) asAgent(secret *corev1.Secret) (client.Client, error) {
-	user, err := kubeconfig.User(secret.Data[registration.SecretKeyKubeconfig])
-	if err != nil {
-		return nil, err
+func (j *join) asAgent(secret *corev1.Secret) (c client.Client, user clientcmdv1.AuthInfo, err error) {
+	user, err = kubeconfig.User(secret.Data[registration.SecretKeyKubeconfig])
+	if err == nil {
+		user, err = kubeconfig.Inline(user, secret.Data)
 	}
-	if user, err = kubeconfig.Inline(user, secret.Data); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, user, err
 	}
 	hub := kubeconfig.Hub{Cluster: clientcmdv1.Cluster{Server: j.options.Hub.Server,
 		CertificateAuthorityData: j.options.Hub.CAData}}
-	return cli.NewClient(hub.Config(user))
+	c, err = cli.NewClient(hub.Config(user))
+	return c, user, err
 }
 
 func addOnsOf(ctx context.Context, hub client.Client, cluster string) (map[string][]string, error) {

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/workloadid/workloadid/auth"
@@ -27,6 +26,7 @@ import (
 	"github.com/workloadid/workloadid/internal/kubeerror"
 	"github.com/workloadid/workloadid/registration"
 	"github.com/workloadid/workloadid/registration/agent"
+	"github.com/workloadid/workloadid/registration/kubeconfig"
 	"github.com/workloadid/workloadid/registration/manifests"
 	"github.com/workloadid/workloadid/registration/ocm"
 )
@@ -356,14 +356,11 @@ func (j *join) joined(ctx context.Context, local client.Client) (*corev1.Secret,
 
 // serverOf returns the address of the hub in a Secret, "" without one.
 func serverOf(secret *corev1.Secret) string {
-	kubeconfig, err := clientcmd.Load(secret.Data[registration.SecretKeyKubeconfig])
+	k, err := kubeconfig.Parse(secret.Data[registration.SecretKeyKubeconfig])
 	if err != nil {
 		return ""
 	}
-	for _, cluster := range kubeconfig.Clusters {
-		return cluster.Server
-	}
-	return ""
+	return k.Clusters[0].Cluster.Server
 }
 
 // checkHubOfAgent refuses to take the agent of the namespace from another hub.
@@ -384,26 +381,27 @@ func (j *join) checkHubOfAgent(ctx context.Context, cmd *cobra.Command, local cl
 		return nil
 	}
 	if serverOf(own) != "" && j.isAnotherHub(ctx, own, args) {
-		return cli.Problem(auth.ErrMisconfigured, fmt.Sprintf(
-			"pass --namespace with another name to join this hub too, or leave the other one first: wid unjoin --cluster-name %s --namespace %s",
-			o.Cluster, o.Namespace),
+		const remedy = "pass --namespace with another name to join this hub too, or leave the other one first: " +
+			"wid unjoin --cluster-name %s --namespace %s"
+		return cli.Problem(auth.ErrMisconfigured, fmt.Sprintf(remedy, o.Cluster, o.Namespace),
 			"the agent in namespace %q joins this cluster to the hub %.300q, which is not the hub %.300q", o.Namespace, server,
 			o.Hub.Server)
 	}
-	cmd.PrintErrf("wid: warning: the agent in namespace %q used the hub %.300q, and now uses %.300q: pass --namespace with another name to keep both\n",
-		o.Namespace, server, o.Hub.Server)
+	cmd.PrintErrf("wid: warning: the agent in namespace %q used the hub %.300q, and now uses %.300q: "+
+		"pass --namespace with another name to keep both\n", o.Namespace, server, o.Hub.Server)
 	return nil
 }
 
 // isAnotherHub reports whether the hub of this command refuses the agent's
-// credential as unknown. An IAM role names its hub.
+// certificate as unknown. An IAM role names its hub. A token is not shown to a
+// hub that may not be its own.
 func (j *join) isAnotherHub(ctx context.Context, own *corev1.Secret, args []string) bool {
 	if string(own.Data[ocm.SecretKeyAuthType]) == registration.AuthTypeAWS {
 		return !slices.Contains(joinValues(args), "--"+install.HubARNFlag+"="+j.arns.Hub)
 	}
-	hub, err := j.asAgent(own)
-	if err != nil {
-		return false // the agent replaces what cannot be used
+	hub, user, err := j.asAgent(own)
+	if err != nil || user.Token != "" {
+		return err == nil // the agent replaces what cannot be used
 	}
 	return apierrors.IsUnauthorized(hub.Get(ctx, client.ObjectKey{Name: j.options.Cluster}, &ocm.ManagedCluster{}))
 }
@@ -439,8 +437,8 @@ func (j *join) upgrade(ctx context.Context, cmd *cobra.Command) error {
 	}
 	if running == nil {
 		return cli.Usagef(
-			"there is no agent to upgrade in namespace %q: name another one with --namespace. To join the cluster, pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file",
-			j.options.Namespace)
+			"there is no agent to upgrade in namespace %q: name another one with --namespace. To join the cluster, "+
+				"pass --cluster-name, --hub-apiserver, --hub-token, and --ca-cert-hash or --ca-file", j.options.Namespace)
 	}
 	for _, arg := range program.Args {
 		if strings.Contains(arg, "$(") {

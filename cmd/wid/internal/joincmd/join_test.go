@@ -2,12 +2,14 @@ package joincmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +28,7 @@ import (
 	"github.com/workloadid/workloadid/bootstrap"
 	"github.com/workloadid/workloadid/cmd/wid/internal/cli"
 	"github.com/workloadid/workloadid/cmd/wid/internal/install"
+	"github.com/workloadid/workloadid/internal/testing/regtest"
 	"github.com/workloadid/workloadid/registration/agent"
 	"github.com/workloadid/workloadid/registration/ocm"
 	"github.com/workloadid/workloadid/registration/ocm/addon"
@@ -223,8 +226,15 @@ func TestSecondJoinSaysWhatItFinds(t *testing.T) {
 	const first = "https://first.example"
 	refusal := `the agent in namespace "open-cluster-management-agent" joins this cluster to the hub "` + first + `"`
 	const warning = `used the hub "` + first + `", and now uses`
+	certFile, keyFile := regtest.ServingCertificate(t, t.TempDir())
+	cert, err := os.ReadFile(certFile)
+	regtest.Must(t, err)
+	key, err := os.ReadFile(keyFile)
+	regtest.Must(t, err)
+	const byCert = `{client-certificate: tls.crt, client-key: tls.key}`
 	for name, row := range map[string]struct {
 		hub              int               // the answer to the agent's credential
+		user             string            // byCert otherwise
 		own, boot        string            // the servers in the Secrets
 		data             map[string][]byte // of the agent's Secret
 		args             []string
@@ -237,20 +247,22 @@ func TestSecondJoinSaysWhatItFinds(t *testing.T) {
 		"a cluster that the hub has denied": {hub: http.StatusForbidden, own: first,
 			warning: warning},
 		"an agent that has not joined": {hub: http.StatusUnauthorized, boot: first, warning: warning},
+		"another hub, a token":         {user: `{token: hunter2}`, hub: http.StatusOK, own: first, refused: refusal},
 		"another hub on EKS": {own: first, data: map[string][]byte{ocm.SecretKeyAuthType: []byte("aws-irsa")},
 			args: []string{"--eks-hub-cluster-arn=" + eksManaged}, refused: refusal},
 		"the hub on EKS at a new address": {own: first, data: map[string][]byte{ocm.SecretKeyAuthType: []byte("aws-irsa")},
 			args: []string{"--eks-hub-cluster-arn", eksHub}, warning: warning},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hub, _ := newHub(t, row.hub)
+			hub, asked := newHub(t, row.hub)
 			secret := func(name, server string) *corev1.Secret {
 				if server == "same" {
 					server = hub.URL
 				}
 				return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agent.DefaultNamespace, Name: name},
-					Data: map[string][]byte{"kubeconfig": fmt.Appendf(nil, `{apiVersion: v1, kind: Config, `+
-						`clusters: [{name: h, cluster: {server: %q}}], users: [{name: u, user: {token: hunter2}}]}`, server)}}
+					Data: map[string][]byte{"tls.crt": cert, "tls.key": key, "kubeconfig": fmt.Appendf(nil,
+						`{apiVersion: v1, kind: Config, clusters: [{name: h, cluster: {server: %q}}], users: [{name: u, user: %s}]}`,
+						server, cmp.Or(row.user, byCert))}}
 			}
 			b := fake.NewClientBuilder()
 			if row.own != "" {
@@ -274,8 +286,8 @@ func TestSecondJoinSaysWhatItFinds(t *testing.T) {
 			if !strings.Contains(out.String(), row.warning) || row.warning == "" && out.Len() > 0 {
 				t.Errorf("it says %q, want %q", out, row.warning)
 			}
-			if strings.Contains(fmt.Sprint(err, out), "hunter2") {
-				t.Errorf("the token shows: %v, %s", err, out)
+			if strings.Contains(fmt.Sprint(err, out, *asked), "hunter2") {
+				t.Errorf("the token shows: %v, %s, %q", err, out, *asked)
 			}
 		})
 	}

@@ -214,8 +214,8 @@ func agentSecret(ctx context.Context, local client.Client, namespace, cluster st
 	if name := string(secret.Data[ocm.SecretKeyClusterName]); name != "" && name != cluster {
 		return secret, cli.Problem(auth.ErrMisconfigured,
 			fmt.Sprintf(
-				"use that name with --cluster-name, another agent with --namespace, or another cluster with --context; wid unjoin --cluster-name %.100q --namespace %s ends that registration",
-				name, namespace),
+				"use that name with --cluster-name, another agent with --namespace, or another cluster with --context; "+
+					"wid unjoin --cluster-name %.100q --namespace %s ends that registration", name, namespace),
 			"the agent in namespace %q has registered this cluster as %.100q at the hub %.300q, not as %q", namespace, name,
 			serverOf(secret), cluster)
 	}
