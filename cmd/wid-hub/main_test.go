@@ -188,9 +188,11 @@ func TestHubOnARealAPIServer(t *testing.T) {
 		warns           string
 	}{
 		{"no add-ons", "--addon-registration-auth=csr,token", ocm.CRD(),
-			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, true, ""},
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"},
+			true, ""},
 		{"no add-ons wanted", "--addon-registration-auth=", "",
-			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"}, false, ""},
+			[]string{"registration-hub", "csr-approver", "addon-token-infrastructure"}, []string{"csr-addon-approver"},
+			false, ""},
 		{"add-ons", "--addon-registration-auth=csr,token", addon.CRD(),
 			[]string{"registration-hub", "csr-approver", "csr-addon-approver", "addon-token-infrastructure"}, nil, false, ""},
 		{"tokens are still revoked", "--addon-registration-auth=csr", "",

@@ -90,7 +90,8 @@ func TestUnjoinOfAClusterThatNeverJoined(t *testing.T) {
 	var out strings.Builder
 	cmd := NewUnjoin()
 	cmd.SetErr(&out)
-	err := withdraw(t.Context(), cmd, fake.NewClientBuilder().Build(), agent.DefaultNamespace, "shop", &install.ClusterARNs{}, false)
+	err := withdraw(t.Context(), cmd, fake.NewClientBuilder().Build(), agent.DefaultNamespace, "shop",
+		&install.ClusterARNs{}, false)
 	if err != nil || !strings.Contains(out.String(), "no credential of its own yet") ||
 		!strings.Contains(out.String(), "wid hub deny --clusters shop") {
 		t.Errorf("unjoin says %q, %v", out.String(), err)
