@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/workloadid/workloadid/registration/csr"
 )
 
 // Add-ons use the hub again as soon as the agent has another credential.
@@ -96,5 +98,20 @@ func TestWatchesFollowNoRedirect(t *testing.T) {
 	}
 	if err == nil || asked != "/watch" {
 		t.Errorf("error %v after requests of %q, want an error after /watch alone", err, asked)
+	}
+}
+
+// Two agents of one cluster store the credentials of add-ons apart.
+func TestAddOnsFollowTheNamespaceOfTheAgent(t *testing.T) {
+	for namespace, want := range map[string]string{"": DefaultAddOnNamespace, "second": "second-addon"} {
+		driver := csr.New(csr.Options{})
+		joined, err := New(Options{Cluster: "cluster1", Driver: driver, Local: fake.NewClientBuilder().Build(),
+			Namespace: namespace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := NewAddOns(AddOnOptions{Agent: joined, KubeClient: driver}); err != nil || a.opts.Namespace != want {
+			t.Errorf("agent in %q: got %+v, %v, want %q", namespace, a, err, want)
+		}
 	}
 }

@@ -207,6 +207,8 @@ func TestHubPoliciesPrints(t *testing.T) {
 		"hub":       {nil, "eks:CreateAccessEntry", "klusterlet"},
 		"mixed hub": {[]string{"--registration-auth=csr,aws-irsa"}, "iam:CreateRole", "eks:CreateAccessEntry"},
 		"agent":     {[]string{"--eks-managed-cluster-arn=" + eksManaged}, ":klusterlet-registration-sa", "iam:CreateRole"},
+		"agent in another namespace": {[]string{"--eks-managed-cluster-arn=" + eksManaged, "--namespace=second"},
+			":second:klusterlet-registration-sa", "cluster-management-agent:"},
 		"klusterlet": {[]string{"--eks-managed-cluster-arn=" + eksManaged, "--klusterlet-name=mine"}, ":mine-work-sa",
 			":klusterlet-"},
 	} {
