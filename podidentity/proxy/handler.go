@@ -14,7 +14,7 @@ import (
 // ServeHTTP answers from memory. The body of a 200 has AccessKeyId,
 // SecretAccessKey, Token and Expiration.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if refused := p.refuse(r); refused != nil {
+	if refused := refuse(r, p.secret); refused != nil {
 		refused.write(w)
 		return
 	}
@@ -26,10 +26,24 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	podidentity.Write(w, http.StatusOK, s.credentials.body)
 }
 
-// refuse returns the answer to a request that must not get credentials. Such
-// requests come from a web page in a browser, a server-side request forgery
-// through the application, and a neighbour of the pod.
-func (p *Proxy) refuse(r *http.Request) *failure {
+// Guard returns a handler that refuses the requests that a [Proxy] refuses, and
+// passes the others on to next. It serves programs that answer the SDKs with
+// credentials of another origin. The secret is the value of
+// AWS_CONTAINER_AUTHORIZATION_TOKEN.
+func Guard(secret string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refused := refuse(r, []byte(secret)); refused != nil {
+			refused.write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse returns the answer to a request that must not get credentials. A web
+// page in a browser, a server-side request forgery through the application, and
+// a neighbour of the pod can make such requests.
+func refuse(r *http.Request, secret []byte) *failure {
 	authorization := strings.Join(r.Header["Authorization"], "\n") // two values never match
 	switch {
 	case !fromOwnPod(r):
@@ -40,17 +54,17 @@ func (p *Proxy) refuse(r *http.Request) *failure {
 			Message: "the proxy refuses forwarded requests: exclude its address from the HTTP proxy of the application"}
 	case r.Method != http.MethodGet:
 		return &failure{status: http.StatusMethodNotAllowed, Code: "MethodNotAllowed", Message: "use GET"}
-	case r.URL.Path == podidentity.Path && !p.isSecret(authorization):
+	case r.URL.Path == podidentity.Path && !isSecret(authorization, secret):
 		return &failure{status: http.StatusUnauthorized, Code: "Unauthorized",
 			Message: "send the value of AWS_CONTAINER_AUTHORIZATION_TOKEN as Authorization"}
-	case r.URL.Path != podidentity.Path && !p.isSecret(strings.TrimPrefix(r.URL.Path, podidentity.Path+"/")):
+	case r.URL.Path != podidentity.Path && !isSecret(strings.TrimPrefix(r.URL.Path, podidentity.Path+"/"), secret):
 		return &failure{status: http.StatusNotFound, Code: "NotFound", Message: "no such path"}
 	}
 	return nil
 }
 
-func (p *Proxy) isSecret(value string) bool {
-	return subtle.ConstantTimeCompare([]byte(value), p.secret) == 1
+func isSecret(value string, secret []byte) bool {
+	return subtle.ConstantTimeCompare([]byte(value), secret) == 1
 }
 
 // fromOwnPod compares addresses of the connection. 169.254.170.2 on the
