@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 FUZZTIME ?= 1m
-MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench test/node
+MODULES := . tools test/kube test/images test/clouds test/services test/flux test/monitoring test/soak auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe auth/grpccreds bench test/node
 NESTED := $(filter-out .,$(MODULES))
 # The minor version of Kubernetes that tests run against: empty for the one in test/kube/go.mod, or 1.36.
 export KUBE ?=
@@ -13,7 +13,7 @@ SOAKTIME ?= 5m
 SOAKRATE ?= 2000
 FLEET ?= 10000
 # Those whose tests run with the main module's.
-TESTED := . tools test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe bench
+TESTED := . tools test/images test/clouds test/services test/flux test/monitoring auth/clusterprofile/interop auth/exchange/interop podidentity/proxy/interop auth/spiffe auth/grpccreds bench
 # Built from source with the versions that tools/go.mod pins.
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
@@ -77,7 +77,7 @@ lint: ## formatting, vet, linters, tidy modules, workflows
 	! git grep -nE '(^|[^a-zA-Z.])/(root|home|Users)/[a-z]' -- ':!Makefile' || { echo "a path of somebody's machine"; exit 1; }
 	go tool -modfile=tools/go.mod actionlint
 	$(GOLANGCI_LINT) run ./...
-	cd auth/spiffe; go tool -modfile=../../tools/go.mod golangci-lint run ./... # a module of its own
+	for m in auth/spiffe auth/grpccreds; do (cd $$m; go tool -modfile=../../tools/go.mod golangci-lint run ./...); done # modules of their own
 
 .PHONY: apidiff
 apidiff: ## incompatible changes of the Go API since the last tag; fails if CHANGELOG.md does not announce them

@@ -8,6 +8,7 @@
 //	auth/token                    the ServiceAccount's own token
 //	auth/github                   installation tokens of GitHub Apps
 //	auth/spiffe                   JWT-SVIDs as subject tokens, a module of its own
+//	auth/grpccreds                credentials for RPCs of gRPC, a module of its own
 //	auth/clientgo                 a client for controllers without controller-runtime
 //	auth/plugin                   the wire formats of kubectl, kubelet, docker, git and AWS process plugins
 //	auth/provider                 what writers of providers see

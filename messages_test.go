@@ -41,7 +41,7 @@ var mayName = map[string]string{
 func TestMessagesNameNoOptionsAndCommands(t *testing.T) {
 	names := map[string]bool{}
 	for _, dir := range []string{"auth", "auth/aws", "auth/azure", "auth/gcp", "auth/token", "auth/exchange",
-		"auth/github", "auth/spiffe", "cache"} {
+		"auth/github", "auth/spiffe", "auth/grpccreds", "cache"} {
 		addNames(t, names, filepath.Base(dir), filepath.FromSlash(dir))
 	}
 	options := 0
