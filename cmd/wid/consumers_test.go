@@ -3,14 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +61,7 @@ const asProgram = "WID_TEST_AS_PROGRAM"
 // print.
 func programs() map[string]func(ctx context.Context, argument string) (string, error) {
 	return map[string]func(context.Context, string) (string, error){"docker pull": dockerPull, "docker login": dockerLogin,
-		"aws sdk": keyOfProfile}
+		"aws sdk": keyOfProfile, "interrupts": interrupts}
 }
 
 // other runs one of programs.
@@ -99,6 +102,20 @@ func keyOfProfile(ctx context.Context, profile string) (string, error) {
 	}
 	keys, err := cfg.Credentials.Retrieve(ctx)
 	return keys.AccessKeyID, err
+}
+
+// interrupts is a program that counts interrupts until it is terminated, and
+// ends with their number.
+func interrupts(context.Context, string) (string, error) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	fmt.Println("ready")
+	for n := 0; ; n++ {
+		if s := <-signals; s != os.Interrupt {
+			os.Exit(n)
+		}
+		fmt.Println("interrupted")
+	}
 }
 
 // A helper for all registries leaves those alone that are nobody's: docker goes

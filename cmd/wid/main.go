@@ -64,7 +64,7 @@ func rootOf(a *credentials.App) *cobra.Command {
 		}
 	}
 	add("Credentials of a ServiceAccount", "wid token --service-account tenant-a/app --region eu-central-1",
-		a.NewToken(), a.NewKubeconfig(), doctorcmd.NewDoctor(a))
+		a.NewToken(), a.NewExec(), a.NewKubeconfig(), doctorcmd.NewDoctor(a))
 	add("Plugins of other programs",
 		"git config --global credential.https://dev.azure.com.helper '!wid git-credential --service-account tenant-a/app'",
 		a.NewPlugins()...)
@@ -90,7 +90,8 @@ const exitCodes = `  0    success
   12   throttled
   13   unavailable: no usable answer, or an expired login
   130  interrupted by SIGINT or SIGTERM
-wid doctor has 0 to 3 of its own, wid docker-credential 0 and 1.`
+wid doctor has 0 to 3 of its own, wid docker-credential 0 and 1, and wid exec
+the code of its command.`
 
 // argumentsOf inserts docker-credential if the program runs as
 // docker-credential-wid.

@@ -177,10 +177,10 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(f
 func ExitCode(ctx context.Context, err error) int {
 	var status ExitStatus
 	switch {
-	case ctx.Err() != nil:
-		return ExitInterrupted
 	case errors.As(err, &status):
 		return int(status)
+	case ctx.Err() != nil:
+		return ExitInterrupted
 	case errors.As(err, new(*UsageError)):
 		return ExitUsage
 	case errors.Is(err, auth.ErrMisconfigured):
@@ -195,7 +195,8 @@ func ExitCode(ctx context.Context, err error) int {
 	return ExitOther
 }
 
-// ExitStatus ends the program with a code after its answer has been written.
+// ExitStatus ends the program with a code after its answer has been written. It
+// wins over an interrupt, which may have reached a child.
 type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

@@ -59,6 +59,15 @@ func CheckFlag(f *pflag.Flag) error {
 	return nil
 }
 
+const foreignArgs = "wid/foreign-arguments"
+
+// ForeignArgs marks a command whose arguments are another program's: its flags
+// end at the first one, and no argument is refused.
+func ForeignArgs(cmd *cobra.Command) {
+	cmd.Annotations = map[string]string{foreignArgs: "true"}
+	cmd.Flags().SetInterspersed(false)
+}
+
 // checkValues refuses flags and arguments that are set to what CheckValue
 // refuses.
 func checkValues(cmd *cobra.Command, args []string) (err error) {
@@ -67,6 +76,9 @@ func checkValues(cmd *cobra.Command, args []string) (err error) {
 			err = Usagef("--%s: %v", f.Name, problem)
 		}
 	})
+	if cmd.Annotations[foreignArgs] != "" {
+		return err
+	}
 	for i, arg := range args {
 		if problem := CheckValue(arg); problem != nil && err == nil {
 			err = Usagef("argument %d: %v", i+1, problem)

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -86,7 +85,7 @@ type result struct {
 func (w *environment) run(stdin string, args ...string) (r result) {
 	w.t.Helper()
 	a := &App{HTTPClient: w.cloud.Client()}
-	root := cli.Group("wid", "", append([]*cobra.Command{a.NewToken(), a.NewKubeconfig()}, a.NewPlugins()...)...)
+	root := cli.Group("wid", "", append(a.NewPlugins(), a.NewToken(), a.NewExec(), a.NewKubeconfig())...)
 	var stdout, stderr bytes.Buffer
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&stdout)

@@ -204,6 +204,9 @@ func Pairs(flag string, list []string) (map[string]string, error) {
 // source is where the identity comes from, once it is known.
 type source struct {
 	opts []auth.Option
+	// live is the source of a program that goes on: it reads the ServiceAccount
+	// and the token again for each credential.
+	live auth.Option
 	// account is nil for the program's own identity. After readErr it is empty.
 	account *corev1.ServiceAccount
 	readErr error
@@ -264,8 +267,12 @@ func (id *Identity) fromToken(ctx context.Context) (*source, error) {
 		return nil, err
 	}
 	s, err := sourceOfToken(ctx, token, annotations)
-	if err != nil || id.ServiceAccount == "" {
-		return s, err
+	if err != nil {
+		return nil, err
+	}
+	s.live = auth.WithSubjectToken(auth.NewFileTokenSource(id.TokenFile), *s.account)
+	if id.ServiceAccount == "" {
+		return s, nil
 	}
 	want, err := ParseKey("service-account", id.ServiceAccount)
 	if got := client.ObjectKeyFromObject(s.account); err == nil && got != want {
@@ -315,7 +322,7 @@ func (id *Identity) fromCluster(ctx context.Context) (*source, error) {
 	// The user of wid acts for the ServiceAccount itself.
 	owner := cache.InvolvedObject{Kind: "ServiceAccount", Namespace: key.Namespace, Name: key.Name}
 	s := &source{opts: []auth.Option{auth.WithServiceAccount(key, read), auth.WithOwner(owner)}, account: &read.sa,
-		readErr: read.err}
+		readErr: read.err, live: auth.WithServiceAccount(key, kube)}
 	if login, err := loginOf(config); err == nil && read.err == nil {
 		s.key = keyOf(&read.sa, "cluster", login)
 	}

@@ -216,7 +216,7 @@ func lasting(what, name string) (string, error) {
 	info, err := os.Stat(path) //nolint:gosec // the caller names it
 	gone := err == nil && !info.Mode().IsRegular() && !info.IsDir()
 	if gone || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
-		return "", cli.Usagef("%s %.300q is a pipe or the like, which is another one or none when kubectl runs; name a file",
+		return "", cli.Usagef("%s %.300q is a pipe or the like, which is another one or none later; name a file",
 			what, name)
 	}
 	return path, nil

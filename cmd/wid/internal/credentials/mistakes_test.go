@@ -223,10 +223,10 @@ func TestMistakesInKubeconfigs(t *testing.T) {
 	words := []string{"kubeconfig", "--audience=x", "--cluster-address=https://x.example"}
 	w.refuse(words, map[string]string{"PIPE": pipeWith(t, "x"), "FILE": file}, map[string]mistake{
 		"kubeconfig": {"--provider=generic --kubeconfig=$PIPE --service-account=a/b", "", usage, "name a file"},
-		"token":      {"--provider=generic --token-file=$PIPE", "", usage, "when kubectl runs; name a file"},
-		"stdin":      {"--provider=generic --token-file=/dev/stdin", "", usage, "when kubectl runs; name a file"},
+		"token":      {"--provider=generic --token-file=$PIPE", "", usage, "none later; name a file"},
+		"stdin":      {"--provider=generic --token-file=/dev/stdin", "", usage, "none later; name a file"},
 		"secret": {"--provider=exchange --token-file=$FILE --exchange-endpoint=https://x.example --exchange-client-id=x " +
-			"--exchange-client-secret-file=$PIPE", "", usage, "when kubectl runs; name a file"},
+			"--exchange-client-secret-file=$PIPE", "", usage, "none later; name a file"},
 		"password": {"--provider=aws --token-file=$FILE --proxy-url=http://u:hunter2@proxy", "", usage, "HTTPS_PROXY"},
 		"no access": {"--provider=exchange --exchange-endpoint=https://x.example " + w.tokenFile("x"), "", misconfigured,
 			"clusters"},
