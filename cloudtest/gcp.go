@@ -36,19 +36,21 @@ import (
 type GCP struct {
 	cloud *Cloud
 
-	mu         sync.Mutex
-	universe   string
-	providers  map[string]*poolProvider // by the audience of the exchange
-	accounts   map[string]GCPServiceAccount
-	tokens     map[string]GCPIdentity // by access token
-	clusters   map[string]GKECluster  // by name
-	readers    map[string][]string    // of repositories of artifacts and of Git, by host and path
-	registry   http.Handler
-	metadata   *GCPMetadata
-	googleSign *Issuer
-	iamViewers []string
-	operations map[string]bool   // by name
-	users      map[string]string // e-mail addresses by refresh token
+	mu          sync.Mutex
+	universe    string
+	providers   map[string]*poolProvider // by the audience of the exchange
+	accounts    map[string]GCPServiceAccount
+	tokens      map[string]GCPIdentity // by access token
+	clusters    map[string]GKECluster  // by name
+	projects    map[string]string      // ID to number
+	memberships map[string]FleetMembership
+	readers     map[string][]string // of repositories of artifacts and of Git, by host and path
+	registry    http.Handler
+	metadata    *GCPMetadata
+	googleSign  *Issuer
+	iamViewers  []string
+	operations  map[string]bool   // by name
+	users       map[string]string // e-mail addresses by refresh token
 }
 
 // GCPServiceAccount is a service account of Google Cloud.
@@ -83,6 +85,7 @@ type GCPIdentity struct {
 func newGCP(c *Cloud) *GCP {
 	return &GCP{cloud: c, universe: gcpname.DefaultUniverse, providers: map[string]*poolProvider{},
 		accounts: map[string]GCPServiceAccount{}, tokens: map[string]GCPIdentity{}, clusters: map[string]GKECluster{},
+		projects: map[string]string{}, memberships: map[string]FleetMembership{},
 		readers: map[string][]string{}, users: map[string]string{},
 		operations: map[string]bool{}}
 }
@@ -94,6 +97,8 @@ func (g *GCP) services() []service {
 		{g.at("iam"), g.serveIAM},
 		{g.at("oauth2"), g.serveOAuth},
 		{g.at("container"), g.serveContainer},
+		{g.at("gkehub"), g.serveHub},
+		{g.at("cloudresourcemanager"), g.serveResourceManager},
 		{func(host string) bool { return gcpname.RegistryUniverse(host) != "" }, g.serveRegistry},
 		{gcpname.IsGitHost, g.serveGit},
 		{func(host string) bool { return host == googleAccounts }, g.serveAccounts},

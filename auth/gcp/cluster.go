@@ -23,18 +23,22 @@ const opCluster = "get the GKE cluster"
 
 // GetAccessTokenOptionsForCluster asks for one access token, for GKE's API and
 // for the cluster. Without the cluster's name, a call needs its address and CA,
-// or its DNS endpoint.
+// its DNS endpoint, or its address at the Connect Gateway.
 func (p *Provider) GetAccessTokenOptionsForCluster(opts *provider.Options) (provider.ClusterAccess, error) {
 	name, address := opts.ClusterResource, opts.ClusterAddress
-	if name == "" && (address == "" || opts.CAData == "" && !p.isDNSEndpoint(address)) {
+	gateway, err := p.isConnectGateway(address)
+	if err != nil {
+		return provider.ClusterAccess{}, err
+	}
+	if name == "" && (address == "" || opts.CAData == "" && !gateway && !p.isDNSEndpoint(address)) {
 		return provider.ClusterAccess{},
 			self.Misconfigured("set the cluster's full name, or both its address and its certificate authority",
 				"the address %.300q alone does not identify a cluster of GKE", address)
 	}
 	if name != "" {
 		if err := checkClusterName(name); err != nil {
-			return provider.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>",
-				"%.300q is not the name of a GKE cluster: %v", name, err)
+			return provider.ClusterAccess{}, self.Misconfigured("use projects/<project>/locations/<location>/clusters/<cluster>"+
+				" or …/memberships/<membership>", "%.300q is not the name of a GKE cluster: %v", name, err)
 		}
 	}
 	return provider.ClusterAccess{AccessTokens: [][]provider.Option{nil}}, nil
@@ -49,7 +53,8 @@ func (p *Provider) isDNSEndpoint(address string) bool {
 }
 
 // checkClusterName accepts
-// projects/<project>/locations/<location>/clusters/<cluster>.
+// projects/<project>/locations/<location>/clusters/<cluster>, and a membership
+// of a fleet, projects/<project>/locations/<location>/memberships/<membership>.
 func checkClusterName(name string) error {
 	var parts [6]string
 	rest, found := name, true
@@ -62,13 +67,16 @@ func checkClusterName(name string) error {
 	switch {
 	case !found && parts[2] == "zones":
 		return errors.New("zones are locations now")
-	case found || parts[0] != "projects" || parts[2] != "locations" || parts[4] != "clusters":
+	case found || parts[0] != "projects" || parts[2] != "locations" ||
+		parts[4] != "clusters" && parts[4] != memberships:
 		return errors.New("it does not have that form")
 	case !gcpname.ValidProject(parts[1]):
 		return fmt.Errorf("%.100q is not a project", parts[1])
 	case !gcpname.ValidLocation(parts[3]):
 		return fmt.Errorf("%.100q is not a region or a zone", parts[3])
-	case !gcpname.ValidClusterName(parts[5]):
+	case parts[4] == memberships && !gcpname.ValidMembership(parts[5]):
+		return fmt.Errorf("%.100q cannot be the name of a membership", parts[5])
+	case parts[4] == "clusters" && !gcpname.ValidClusterName(parts[5]):
 		return fmt.Errorf("%.100q cannot be the name of a cluster", parts[5])
 	}
 	return nil
@@ -76,7 +84,9 @@ func checkClusterName(name string) error {
 
 // NewRESTConfig returns access to a GKE cluster. It prefers the public
 // endpoint, then the private one, then the DNS endpoint. A public CA signs the
-// certificate of the DNS endpoint, the cluster's own CA signs the others.
+// certificate of the DNS endpoint, the cluster's own CA signs the others. It
+// reaches a membership of a fleet through the Connect Gateway, whose
+// certificate a public CA signs.
 func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token, opts *provider.Options,
 ) (*auth.RESTConfig, error) {
 	token, err := FromToken(accessTokens[0])
@@ -85,6 +95,9 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 	}
 	if opts.ClusterResource == "" {
 		return provider.NewRESTConfig(opts.ClusterAddress, token.AccessToken(), []byte(opts.CAData), token.ExpiresAt()), nil
+	}
+	if strings.Contains(opts.ClusterResource, "/"+memberships+"/") {
+		return p.newGatewayConfig(ctx, token, opts)
 	}
 	cluster, err := p.describeCluster(ctx, token, opts)
 	if err != nil {
@@ -107,27 +120,37 @@ func (p *Provider) NewRESTConfig(ctx context.Context, accessTokens []auth.Token,
 // Engine API, v1.
 func (p *Provider) describeCluster(ctx context.Context, token *Token, opts *provider.Options) (*clusterAnswer, error) {
 	cluster := &clusterAnswer{name: opts.ClusterResource}
-	answer, err := transport.JSONRequest{Method: http.MethodGet, Bearer: token.AccessToken(),
-		URL: "https://container." + p.universe() + "/v1/" + cluster.name + "?fields=" + url.QueryEscape(clusterFields),
-	}.Send(ctx, p.clients.For(opts))
-	switch {
-	case err != nil:
-		return nil, self.Unanswered(opCluster, err, token.AccessToken())
-	case answer.Status != http.StatusOK:
-		return nil, clusterError(answer, cluster.name, token.AccessToken())
-	}
-	return cluster, decode(answer, opCluster, cluster)
+	return cluster, p.get(ctx, token, opts, "container", "v1/"+cluster.name+"?fields="+url.QueryEscape(clusterFields),
+		remedies{forbidden: "grant roles/container.clusterViewer in the cluster's project to the identity",
+			notFound: "correct the name of the cluster, or create it"}, cluster)
 }
 
-func clusterError(answer transport.Answer, name, secret string) *auth.Error {
+// remedies belong to statuses of an answer.
+type remedies struct{ forbidden, notFound string }
+
+// get reads a resource of an API of Google Cloud.
+func (p *Provider) get(ctx context.Context, token *Token, opts *provider.Options, api, path string, r remedies,
+	into any) error {
+	answer, err := transport.JSONRequest{Method: http.MethodGet, Bearer: token.AccessToken(),
+		URL: "https://" + api + "." + p.universe() + "/" + path}.Send(ctx, p.clients.For(opts))
+	switch {
+	case err != nil:
+		return self.Unanswered(opCluster, err, token.AccessToken())
+	case answer.Status != http.StatusOK:
+		return clusterError(answer, opts.ClusterResource, token.AccessToken(), r)
+	}
+	return decode(answer, opCluster, into)
+}
+
+func clusterError(answer transport.Answer, name, secret string, r remedies) *auth.Error {
 	e, _ := classify(answer, opCluster, secret)
 	e.Message = fmt.Sprintf("cluster %q: %s", name, e.Message)
 	switch {
 	case e.Remedy != "":
 	case answer.Status == http.StatusForbidden:
-		e.Remedy = "grant roles/container.clusterViewer in the cluster's project to the identity"
+		e.Remedy = r.forbidden
 	case answer.Status == http.StatusNotFound:
-		e.Remedy = "correct the name of the cluster, or create it"
+		e.Remedy = r.notFound
 	}
 	return e
 }

@@ -123,6 +123,9 @@ func ValidProject(s string) bool {
 // such as "europe-west1" or "us".
 func ValidLocation(s string) bool { return validLabel(s) && s[0] >= 'a' }
 
+// ValidMembership reports whether s can be the name of a cluster in a fleet.
+func ValidMembership(s string) bool { return validLabel(s) }
+
 // ValidClusterName reports whether s can be the name of a GKE cluster.
 func ValidClusterName(s string) bool { return validLabel(s) && s[0] >= 'a' }
 
