@@ -57,7 +57,8 @@ func (p *Provider) isConnectGateway(address string) (bool, error) {
 }
 
 // newGatewayConfig returns access to a membership of a fleet.
-func (p *Provider) newGatewayConfig(ctx context.Context, token *Token, opts *provider.Options) (*auth.RESTConfig, error) {
+func (p *Provider) newGatewayConfig(ctx context.Context, token *Token, opts *provider.Options,
+) (*auth.RESTConfig, error) {
 	parts := strings.Split(opts.ClusterResource, "/") // checkClusterName accepted it
 	project, location, membership := parts[1], parts[3], parts[5]
 	kind, err := p.membershipKind(ctx, token, opts)
@@ -114,7 +115,8 @@ func (p *Provider) projectNumber(ctx context.Context, token *Token, opts *provid
 	}
 	number := strings.TrimPrefix(answer.Name, "projects/")
 	if !gcpname.ValidProjectNumber(number) {
-		return "", self.Unusable(opCluster, service, "the number of the project %q is malformed: %.100q", project, answer.Name)
+		return "", self.Unusable(opCluster, service, "the number of the project %q is malformed: %.100q", project,
+			answer.Name)
 	}
 	return number, nil
 }
