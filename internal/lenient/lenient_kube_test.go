@@ -52,6 +52,8 @@ spec:
   taints: [{key: a, value: a, effect: NoSelect, timeAdded: "2026-01-01T00:00:00Z"}]
 status:
   version: {kubernetes: v1.36.0}
+  capacity: {cpu: "1"}
+  allocatable: {cpu: "1"}
   clusterClaims: [{name: a, value: a}]
   conditions: ` + conditions}
 }

@@ -21,6 +21,10 @@ const (
 	// ConditionReconciled is False while a reconcile of the hub fails, and
 	// quotes the error. The hub removes it afterwards.
 	ConditionReconciled = "HubReconciled"
+	// ConditionClusterStatus is False while the agent cannot report all of the
+	// capacity, the allocatable resources and the ClusterClaims of its cluster.
+	// The agent removes it afterwards.
+	ConditionClusterStatus = "ClusterStatusReported"
 	// ConditionIAMRoleReady reports whether the agent can use its AWS IAM role
 	// on the hub.
 	ConditionIAMRoleReady = "ClusterIAMRoleReady"

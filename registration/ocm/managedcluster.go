@@ -1,6 +1,8 @@
 package ocm
 
 import (
+	"encoding/json"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -104,11 +106,42 @@ type ManagedClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Capacity adds up the resources of all nodes.
+	// +optional
+	Capacity ResourceList `json:"capacity,omitempty"`
+	// Allocatable adds up what schedulable nodes have for pods.
+	// +optional
+	Allocatable ResourceList `json:"allocatable,omitempty"`
 	// +optional
 	Version ManagedClusterVersion `json:"version,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	ClusterClaims []ManagedClusterClaim `json:"clusterClaims,omitempty"`
+}
+
+// ResourceList holds quantities by the name of their resource.
+//
+// +kubebuilder:validation:MaxProperties=128
+type ResourceList map[string]Quantity
+
+// Quantity is the text of a resource.Quantity, as a cluster wrote it. The CRDs
+// of released hubs accept texts such as 1e-99999999, which
+// resource.ParseQuantity computes for minutes: check the exponent before you
+// parse one.
+//
+// +kubebuilder:validation:Type=""
+// +kubebuilder:validation:XIntOrString
+// +kubebuilder:validation:Pattern=`^[0-9]{1,32}(\.[0-9]{1,32})?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$`
+type Quantity string
+
+// UnmarshalJSON implements json.Unmarshaler. It reads numbers as their text.
+func (q *Quantity) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		text = string(data)
+	}
+	*q = Quantity(text)
+	return nil
 }
 
 // ManagedClusterVersion holds the version of the cluster's software.
