@@ -53,7 +53,8 @@ type AgentOptions struct {
 	Replicas *int32
 	// ImagePullSecrets are the names of Secrets for the registry of the image.
 	ImagePullSecrets []string
-	// ExtraArgs are further flags of wid-agent.
+	// ExtraArgs are further flags of wid-agent. With --cluster-status=false the
+	// agent gets no rights to nodes and ClusterClaims.
 	ExtraArgs []string
 }
 
@@ -150,6 +151,9 @@ func (o AgentOptions) rbac() (manifest, account string, err error) {
 	if o.AddOnAuthType != "" {
 		manifest = join([]string{manifest, AgentAddOnRBAC()})
 	}
+	if !slices.Contains(o.ExtraArgs, "--cluster-status=false") {
+		manifest = join([]string{manifest, AgentStatusRBAC()})
+	}
 	manifest = in(o.namespace(), manifest)
 	if o.AuthType != registration.AuthTypeAWS {
 		return manifest, account, nil
@@ -187,7 +191,8 @@ func (o AgentOptions) secret() (string, error) {
 // there. The namespace of add-ons stays, because their programs may run there.
 func AgentObjects(namespace string, rbac bool) (objects []*unstructured.Unstructured, err error) {
 	if rbac {
-		if objects, err = Parse(in(namespace, join([]string{AgentRBAC(), AgentAddOnRBAC()}))); err != nil {
+		all := join([]string{AgentRBAC(), AgentAddOnRBAC(), AgentStatusRBAC()})
+		if objects, err = Parse(in(namespace, all)); err != nil {
 			return nil, err
 		}
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {

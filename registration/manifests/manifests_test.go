@@ -32,7 +32,8 @@ func outline(printed string) string {
 		"RelayRBAC":     manifests.RelayRBAC(), "RelayLegacyRBAC": manifests.RelayLegacyRBAC(),
 		"RelayConstrainedRBAC": manifests.RelayConstrainedRBAC(),
 		"AgentRBAC":            manifests.AgentRBAC(), "AgentAddOnRBAC": manifests.AgentAddOnRBAC(),
-		"AWSAuthRBAC": awsirsa.AWSAuthRBAC()} {
+		"AgentStatusRBAC": manifests.AgentStatusRBAC(),
+		"AWSAuthRBAC":     awsirsa.AWSAuthRBAC()} {
 		for document := range strings.SplitSeq(manifest, "\n---\n") {
 			objects, err := manifests.Parse(document)
 			if err != nil {
@@ -90,7 +91,8 @@ func TestManifestsAreAsPrinted(t *testing.T) {
 		"agent-token": func() (string, error) {
 			return join(manifests.AgentOptions{Image: odd, Cluster: "cluster1", AuthType: "csr", AddOnAuthType: "token",
 				AddOnTokenSeconds: 3600, Hub: to, Token: token,
-				Replicas: new(int32(1)), ImagePullSecrets: []string{"registry"}, ExtraArgs: []string{"--metrics-bind-address=0"}})
+				Replicas: new(int32(1)), ImagePullSecrets: []string{"registry"},
+				ExtraArgs: []string{"--metrics-bind-address=0", "--cluster-status=false"}})
 		},
 		"agent-aws": func() (string, error) {
 			return join(manifests.AgentOptions{Image: image, Cluster: "cluster1", AuthType: "aws-irsa", HubARN: hubARN,
@@ -203,7 +205,9 @@ func TestAgentObjects(t *testing.T) {
 	for rbac, want := range map[bool]string{
 		false: "Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 		true: "Namespace open-cluster-management-agent, ServiceAccount registration-agent, Role registration-agent, RoleBinding registration-agent, " +
-			"Role registration-agent-addon, RoleBinding registration-agent-addon, Lease registration-agent, " +
+			"Role registration-agent-addon, RoleBinding registration-agent-addon, " +
+			"ClusterRole open-cluster-management-agent:cluster-status, " +
+			"ClusterRoleBinding open-cluster-management-agent:cluster-status, Lease registration-agent, " +
 			"Secret hub-kubeconfig-secret, Secret bootstrap-hub-kubeconfig, NetworkPolicy registration-agent, PodDisruptionBudget registration-agent, Deployment registration-agent",
 	} {
 		objects, err := manifests.AgentObjects(agent.DefaultNamespace, rbac)

@@ -17,6 +17,8 @@ var (
 	agentRBAC string
 	//go:embed agent-addon.yaml
 	agentAddOnRBAC string
+	//go:embed agent-status.yaml
+	agentStatusRBAC string
 	//go:embed bootstrap.yaml
 	bootstrapRBAC string
 	//go:embed ocm-agents.yaml
@@ -62,6 +64,11 @@ func AgentRBAC() string { return agentRBAC }
 // ServiceAccount of [AgentRBAC]. Other namespaces that add-ons name need the
 // same Role and RoleBinding.
 func AgentAddOnRBAC() string { return agentAddOnRBAC }
+
+// AgentStatusRBAC holds the rights to watch the nodes and to list the
+// ClusterClaims of the managed cluster, in YAML, for the ServiceAccount of
+// [AgentRBAC]. The agent needs them for agent.Options.ClusterStatus.
+func AgentStatusRBAC() string { return agentStatusRBAC }
 
 // BootstrapRBAC holds the RBAC of bootstrap users on the hub, in YAML. It binds
 // registration.BootstrapGroup and the ServiceAccount
