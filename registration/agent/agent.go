@@ -75,6 +75,11 @@ type Options struct {
 	// fails, the agent reports the cluster as unavailable. Nil reports no
 	// version, and the cluster as available while the agent runs.
 	Version func(context.Context) (string, error)
+	// ClusterStatus reports the capacity and the allocatable resources of the
+	// cluster's nodes, and its ClusterClaims, to the hub whenever the Lease is
+	// due. It needs the rights of manifests.AgentStatusRBAC. SetupWithManager
+	// watches the nodes. False leaves what the hub has.
+	ClusterStatus bool
 	// NewHubClient returns a client of the hub, without making a request.
 	// AddOns and drivers use it too. Default: client.New with the kinds of
 	// Kubernetes, ocm and addon.
@@ -105,7 +110,8 @@ type Agent struct {
 	overdue        bool // the Lease, since a reconcile has failed: its renewal ends the failure
 
 	events   *eventLog
-	sessions hubSessions // for the add-ons
+	sessions hubSessions   // for the add-ons
+	nodes    client.Reader // of the managed cluster
 }
 
 // New checks the options. It makes no request.
@@ -135,7 +141,7 @@ func New(opts Options) (*Agent, error) {
 	}
 	metrics, err := newAgentMetrics(opts.Cluster, opts.Registerer)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: opts.Namespace, Name: ocm.HubKubeconfigSecret}}
-	return &Agent{opts: opts, metrics: metrics,
+	return &Agent{opts: opts, metrics: metrics, nodes: opts.Local,
 		events: &eventLog{recorder: opts.Recorder, secret: secret, now: opts.Now, last: map[eventKey]lastEvent{}}}, err
 }
 

@@ -36,11 +36,14 @@ import (
 
 // agentKube is a cluster whose agent uses the driver of another project. The
 // test plays the hub's controller.
-type agentKube struct{ *regtest.Member }
+type agentKube struct {
+	*regtest.Member
+	status bool // agent.Options.ClusterStatus
+}
 
 func newAgentKube(t *testing.T, cluster string) *agentKube {
 	t.Helper()
-	return &agentKube{regtest.New(t).NewMember(cluster, "registration-agent")}
+	return &agentKube{Member: regtest.New(t).NewMember(cluster, "registration-agent")}
 }
 
 func TestMain(m *testing.M) {
@@ -133,17 +136,18 @@ func (k *agentKube) process(recorder events.EventRecorder) {
 	driver := &sharedToken{asked: map[string]bool{}, issue: func(string) string {
 		return environment.Token(environment.Admin, k.Name, "agent")
 	}}
-	k.Start(agent.Options{Driver: driver, Recorder: recorder, Version: func(context.Context) (string, error) {
-		d, err := discovery.NewDiscoveryClientForConfig(config)
-		if err != nil {
-			return "", err
-		}
-		info, err := d.ServerVersion()
-		if err != nil {
-			return "", err
-		}
-		return info.GitVersion, nil
-	}})
+	k.Start(agent.Options{Driver: driver, Recorder: recorder, ClusterStatus: k.status,
+		Version: func(context.Context) (string, error) {
+			d, err := discovery.NewDiscoveryClientForConfig(config)
+			if err != nil {
+				return "", err
+			}
+			info, err := d.ServerVersion()
+			if err != nil {
+				return "", err
+			}
+			return info.GitVersion, nil
+		}})
 }
 
 // run starts the agent under a manager and returns a function that ends it.

@@ -24,7 +24,8 @@ import (
 // SetupWithManager adds the agent to a manager of the managed cluster. The
 // agent reconciles at the start and whenever one of its two Secrets changes. It
 // watches only their metadata, each by its name, because its RBAC names them
-// too. Where the hub allows it, it also watches its ManagedCluster.
+// too. Where the hub allows it, it also watches its ManagedCluster. For
+// [Options.ClusterStatus] it watches the nodes.
 func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 	if err := apiserver.CheckVerified(mgr.GetConfig()); err != nil {
 		return err
@@ -62,6 +63,11 @@ func (a *Agent) SetupWithManager(mgr ctrl.Manager) error {
 		secret := &metav1.PartialObjectMetadata{}
 		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 		if err := c.Watch(source.Kind(secrets, secret, enqueue)); err != nil {
+			return err
+		}
+	}
+	if a.opts.ClusterStatus {
+		if err := a.watchNodes(mgr); err != nil {
 			return err
 		}
 	}

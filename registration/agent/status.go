@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,8 +73,19 @@ func (a *Agent) report(ctx context.Context, conn *agentConn) error {
 		}
 	}
 	now, generation, s := metav1.NewTime(a.opts.Now()), conn.cluster.Generation, &conn.cluster.Status
+	conditions := []metav1.Condition{joined, available}
+	missing, err := a.reportCluster(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if missing.Reason != "" {
+		conditions = append(conditions, missing)
+	}
 	return optimistic.PatchStatus(ctx, conn, conn.cluster, func() (changed bool) {
-		for _, c := range []metav1.Condition{joined, available} {
+		if missing.Reason == "" {
+			changed = meta.RemoveStatusCondition(&s.Conditions, ocm.ConditionClusterStatus)
+		}
+		for _, c := range conditions {
 			c.ObservedGeneration, c.LastTransitionTime = generation, now
 			changed = ocm.SetCondition(&s.Conditions, c) || changed
 		}

@@ -43,6 +43,12 @@ func (w *Environment) NewMember(name, account string) *Member {
 	return m
 }
 
+// GrantClusterStatus gives the agent exactly the rights of AgentStatusRBAC.
+func (m *Member) GrantClusterStatus() {
+	m.T.Helper()
+	m.Apply(m.Local, m.adapt(manifests.AgentStatusRBAC()))
+}
+
 // adapt replaces names of a manifest by the member's.
 func (m *Member) adapt(manifest string) string {
 	return strings.NewReplacer(agent.DefaultNamespace, m.Namespace, "registration-agent", m.Account).Replace(manifest)
