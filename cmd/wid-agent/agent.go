@@ -35,7 +35,7 @@ type options struct {
 	driver                              registration.Driver
 	addOnAuth                           string
 	addOnTokenSeconds                   int64
-	leaderElect                         bool
+	clusterStatus, leaderElect          bool
 	metricsAddress, probeAddress        string
 }
 
@@ -126,7 +126,8 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	}
 	joined, err := agent.New(agent.Options{Cluster: o.cluster, Driver: o.driver, Local: local,
 		Namespace: o.namespace, BootstrapSecret: o.bootstrapSecret, Version: version,
-		Recorder: mgr.GetEventRecorder(name), Registerer: metrics.Registry})
+		ClusterStatus: o.clusterStatus,
+		Recorder:      mgr.GetEventRecorder(name), Registerer: metrics.Registry})
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,8 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.namespace, "namespace", agent.DefaultNamespace, "namespace of the agent and of its Secrets")
 	fs.StringVar(&o.bootstrapSecret, "bootstrap-secret", agent.DefaultBootstrapSecret,
 		"Secret with the hub's address and CA and the bootstrap credential")
+	fs.BoolVar(&o.clusterStatus, "cluster-status", true,
+		"report the capacity and the allocatable resources of nodes, and ClusterClaims, to the hub")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader among several replicas")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	version := fs.Bool("version", false, "print the version")

@@ -30,12 +30,14 @@ func TestFlags(t *testing.T) {
 		err := parseFlags([]string{"--cluster-name", "c1", "--registration-auth", "csr", "--namespace", "n",
 		"--bootstrap-secret", "s",
 		"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", ":1",
-		"--addon-kubeclient-registration-auth", "token", "--addon-token-expiration-seconds", "3600"}, io.Discard)
+		"--addon-kubeclient-registration-auth", "token", "--addon-token-expiration-seconds", "3600",
+		"--cluster-status=false"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.cluster != "c1" || o.driver.Name() != "csr" || o.namespace != "n" || o.bootstrapSecret != "s" || !o.leaderElect ||
-		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOnAuth != "token" || o.addOnTokenSeconds != 3600 {
+		o.metricsAddress != "0" || o.probeAddress != ":1" || o.addOnAuth != "token" || o.addOnTokenSeconds != 3600 ||
+		o.clusterStatus {
 		t.Errorf("flags give %+v", o)
 	}
 	o,
@@ -46,7 +48,7 @@ func TestFlags(t *testing.T) {
 	}
 	o, err = parseFlags([]string{"--cluster-name", "c1"}, io.Discard)
 	if err != nil || o.driver.Name() != "csr" || o.namespace != agent.DefaultNamespace ||
-		o.bootstrapSecret != agent.DefaultBootstrapSecret || o.leaderElect || o.addOnAuth != "csr" {
+		o.bootstrapSecret != agent.DefaultBootstrapSecret || o.leaderElect || o.addOnAuth != "csr" || !o.clusterStatus {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 }
