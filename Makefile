@@ -177,7 +177,8 @@ vulncheck: ## known vulnerabilities in the code that the programs call; needs th
 .PHONY: generate
 generate: ## deep copies, CustomResourceDefinitions, config/hub and config/agent, and the table of metrics, from the code
 	@gen="go tool -modfile=tools/go.mod controller-gen"
-	for dir in registration/ocm registration/ocm/addon podidentity/api/v1alpha1; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+	for dir in registration/ocm registration/ocm/addon; do $$gen object crd:maxDescLen=0 paths=./$$dir output:crd:dir=$$dir; done
+	$$gen object crd paths=./podidentity/api/v1alpha1 output:crd:dir=podidentity/api/v1alpha1
 	$$gen object paths=./registration/ocm/addon/v1alpha1
 	go run ./registration/manifests/internal/bases
 	go -C test/monitoring test -count=1 -run TestGenerated . -update

@@ -89,20 +89,20 @@ func TestPageShowsAFakeVault(t *testing.T) {
 	}
 }
 
-// The page shows this file and that of test/services, and what it shows is
-// accepted.
+// The page shows this file, one of test/services and one of auth/grpccreds, and
+// what it shows is accepted.
 func TestPageShowsCompiledCode(t *testing.T) {
 	page := document.Read(t, "docs/services.md")
 	shown := 0
 	for _, block := range page.Blocks("go") {
-		if block.Heading == "Use" && shown == 0 {
-			shown++ // the SDK's, of test/services
+		if block.Heading == "Use" && shown == 0 || block.Heading == "gRPC" {
+			shown++ // of test/services, and of auth/grpccreds
 			continue
 		}
 		page.Shows("example_services_test.go", block.Text)
 		shown++
 	}
-	if shown != 12 {
+	if shown != 13 {
 		t.Errorf("the page shows %d blocks of code", shown)
 	}
 	sa := testenv.ServiceAccount("tenant-a", "app", exchange.TailscaleClientIDAnnotation, "client-1")
