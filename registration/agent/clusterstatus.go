@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 const (
 	maxCustomClaims  = 20 // the default of Open Cluster Management's agent
 	maxClaimValue    = 1024
-	maxClaims        = 1000 // that are read
+	claimsOfAPage    = 8
 	maxResources     = 64
 	maxResourceNames = 4 << 10
 )
@@ -113,10 +114,8 @@ func (a *Agent) reportCluster(ctx context.Context, conn *agentConn) (metav1.Cond
 	} else if nodes != nil {
 		r.addNodes(nodes.Items)
 	}
-	if claims, err := a.listClaims(ctx); err != nil {
+	if err := a.readClaims(ctx, r); err != nil {
 		r.miss(reasonClaimsUnreadable, "the agent cannot list the ClusterClaims of its cluster: %s", kubeerror.Message(err))
-	} else if claims != nil {
-		r.addClaims(claims)
 	}
 	s, omitted := &conn.cluster.Status, 0
 	err := optimistic.PatchStatus(ctx, conn, conn.cluster, func() bool {
@@ -187,42 +186,63 @@ func boundResources(nodes corev1.ResourceList, reported ocm.ResourceList) (kept 
 	return kept, omitted
 }
 
-// listClaims returns nil if the cluster serves no ClusterClaims. It leaves out
-// those that are not for the hub.
-func (a *Agent) listClaims(ctx context.Context) ([]unstructured.Unstructured, error) {
+// readClaims adds the ClusterClaims page by page, because each may have a
+// megabyte of labels. A cluster without the kind has none.
+func (a *Agent) readClaims(ctx context.Context, r *clusterReport) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{}}
-	list.SetAPIVersion(ocm.GroupVersion.Group + "/v1alpha1")
-	list.SetKind("ClusterClaimList")
-	err := a.opts.Local.List(ctx, list, client.Limit(maxClaims))
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil, nil
+	var c claims
+	for next := client.Continue(""); ; {
+		page := &unstructured.UnstructuredList{}
+		page.SetAPIVersion(ocm.GroupVersion.Group + "/v1alpha1")
+		page.SetKind("ClusterClaimList")
+		err := a.opts.Local.List(ctx, page, client.Limit(claimsOfAPage), next)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			c.add(&page.Items[i])
+		}
+		if next = client.Continue(page.GetContinue()); next == "" {
+			r.addClaims(&c)
+			return nil
+		}
 	}
-	return slices.DeleteFunc(list.Items, func(c unstructured.Unstructured) bool {
-		_, local := c.GetLabels()["open-cluster-management.io/spoke-only"]
-		return local
-	}), err
+}
+
+// claims are what the agent reports of ClusterClaims.
+type claims struct {
+	reserved, custom []ocm.ManagedClusterClaim
+	omitted          int
+}
+
+// add takes a ClusterClaim. They come in the order of their names.
+func (c *claims) add(o *unstructured.Unstructured) {
+	if _, local := o.GetLabels()["open-cluster-management.io/spoke-only"]; local {
+		return
+	}
+	value, _, _ := unstructured.NestedString(o.Object, "spec", "value") // else it is ""
+	claim := ocm.ManagedClusterClaim{Name: o.GetName(), Value: value}
+	switch {
+	case value == "" || len(strconv.Quote(value)) > maxClaimValue+len(`""`): // as the hub's policy counts
+		c.omitted++
+	case isReserved(claim.Name):
+		c.reserved = append(c.reserved, claim)
+	case len(c.custom) < maxCustomClaims:
+		c.custom = append(c.custom, claim)
+	default:
+		c.omitted++
+	}
 }
 
 // addClaims takes reserved claims first, then custom ones by name.
-func (r *clusterReport) addClaims(claims []unstructured.Unstructured) {
-	slices.SortFunc(claims, func(a, b unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	reserved, custom := []ocm.ManagedClusterClaim{}, []ocm.ManagedClusterClaim{}
-	for _, c := range claims {
-		value, _, _ := unstructured.NestedString(c.Object, "spec", "value") // else it is ""
-		claim := ocm.ManagedClusterClaim{Name: c.GetName(), Value: value}
-		switch {
-		case value == "" || len(value) > maxClaimValue:
-		case isReserved(claim.Name):
-			reserved = append(reserved, claim)
-		case len(custom) < maxCustomClaims:
-			custom = append(custom, claim)
-		}
-	}
-	r.claims = append(reserved, custom...)
-	if omitted := len(claims) - len(r.claims); omitted > 0 {
+func (r *clusterReport) addClaims(c *claims) {
+	r.claims = append(append([]ocm.ManagedClusterClaim{}, c.reserved...), c.custom...)
+	if c.omitted > 0 {
 		r.miss(reasonTruncated, "%d ClusterClaims are not reported: at most %d custom ones are, with values of 1 to %d bytes",
-			omitted, maxCustomClaims, maxClaimValue)
+			c.omitted, maxCustomClaims, maxClaimValue)
 	}
 }

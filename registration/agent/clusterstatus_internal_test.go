@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,12 +123,18 @@ func TestClaimsThatAreReported(t *testing.T) {
 		"a value without a text": {[]unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"value": int64(1)}}},
 			claimNamed("b", "v")}, "b", "1 ClusterClaims"},
 		"a value of 1 KiB": {[]unstructured.Unstructured{claimNamed("a", strings.Repeat("x", 1024))}, "a", ""},
+		"a value that the hub counts longer": {[]unstructured.Unstructured{claimNamed("a", strings.Repeat("\x01", 300))}, "",
+			"1 ClusterClaims"},
 		"a longer value": {[]unstructured.Unstructured{claimNamed("a", strings.Repeat("x", 1025)), claimNamed("b", "v")}, "b",
 			"with values of 1 to 1024 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &clusterReport{}
-			r.addClaims(row.claims)
+			r, c := &clusterReport{}, &claims{}
+			slices.SortFunc(row.claims, func(a, b unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
+			for i := range row.claims {
+				c.add(&row.claims[i])
+			}
+			r.addClaims(c)
 			var names []string
 			for _, c := range r.claims {
 				names = append(names, c.Name)

@@ -89,9 +89,14 @@ func TestAgentReportsClusterStatusOfAnAPIServer(t *testing.T) {
 		kubetest.Eventually(t, "one can be created", func() bool {
 			return k.Local.Create(t.Context(), newClaim("id.k8s.io", "1")) == nil
 		})
-		kubetest.Eventually(t, "it is reported", func() bool {
+		for _, name := range strings.Split("abcdefghij", "") { // more than a page
+			if err := k.Local.Create(t.Context(), newClaim(name, "1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kubetest.Eventually(t, "all are reported", func() bool {
 			claims := k.Cluster(k.Name).Status.ClusterClaims
-			return len(claims) == 1 && claims[0] == ocm.ManagedClusterClaim{Name: "id.k8s.io", Value: "1"}
+			return len(claims) == 11 && claims[0] == ocm.ManagedClusterClaim{Name: "id.k8s.io", Value: "1"}
 		})
 		if k.missing() != "" {
 			t.Errorf("the report lacks something: %s", k.missing())

@@ -384,7 +384,8 @@ func (j *join) checkHubOfAgent(ctx context.Context, cmd *cobra.Command, local cl
 		const remedy = "pass --namespace with another name to join this hub too, or leave the other one first: " +
 			"wid unjoin --cluster-name %s --namespace %s"
 		return cli.Problem(auth.ErrMisconfigured, fmt.Sprintf(remedy, o.Cluster, o.Namespace),
-			"the agent in namespace %q joins this cluster to the hub %.300q, which is not the hub %.300q", o.Namespace, server,
+			"the agent in namespace %q joins this cluster to the hub %.300q, which is not the hub %.300q, "+
+				"unless its credential has expired", o.Namespace, server,
 			o.Hub.Server)
 	}
 	cmd.PrintErrf("wid: warning: the agent in namespace %q used the hub %.300q, and now uses %.300q: "+
