@@ -69,7 +69,7 @@ func NewHubInit() *cobra.Command {
 	f.StringArrayVar(&h.options.AutoApproveUsers, "auto-approve-user", nil,
 		"bootstrap user whose clusters are accepted without a person, for auth type csr; may be repeated")
 	f.StringArrayVar(&h.options.AutoApproveARNs, "auto-approve-arn", nil,
-		"pattern of ARNs of EKS clusters that are accepted without a person, with * and ?; may be repeated")
+		"pattern of ARNs whose clusters are accepted without a person, with * and ?, for auth type aws-irsa; may be repeated")
 	f.BoolVar(&h.options.OCMAgents, "ocm-agents", false,
 		"let agents of Open Cluster Management join; agents and bootstrap users then see the requests of all others, and bootstrap users all clusters")
 	f.StringVar(&h.relay, "relay", "",

@@ -115,7 +115,7 @@ func withdraw(ctx context.Context, cmd *cobra.Command, local client.Client, name
 	}
 	err = withdrawWith(ctx, local, name, secret, arns)
 	if err == nil {
-		return cli.Say(cmd, "cluster %q withdrawn: the hub takes away its access", name)
+		return cli.Say(cmd, "cluster %q withdrawn: the hub %.300q takes away its access", name, serverOf(secret))
 	}
 	switch {
 	case errors.Is(err, errNoCredential) || errors.Is(err, agent.ErrNotJoined) || apierrors.IsForbidden(err) || force:
