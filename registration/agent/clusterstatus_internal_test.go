@@ -130,7 +130,9 @@ func TestClaimsThatAreReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, c := &clusterReport{}, &claims{}
-			slices.SortFunc(row.claims, func(a, b unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
+			slices.SortFunc(row.claims, func(a, b unstructured.Unstructured) int {
+				return cmp.Compare(a.GetName(), b.GetName())
+			})
 			for i := range row.claims {
 				c.add(&row.claims[i])
 			}
