@@ -103,7 +103,7 @@ func (w *environment) credentials(namespace string, opts ...auth.Option) *grpccr
 		w.Options(namespace, "app", opts...)...)
 }
 
-// check makes an RPC, and returns as whom.
+// check makes an RPC, and returns the identity that the server saw.
 func check(ctx context.Context, client healthpb.HealthClient, opts ...grpc.CallOption) (subject string, err error) {
 	var header metadata.MD
 	_, err = client.Check(ctx, &healthpb.HealthCheckRequest{}, append(opts, grpc.Header(&header))...)

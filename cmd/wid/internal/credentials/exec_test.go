@@ -57,7 +57,7 @@ func children() map[string]func(ctx context.Context) (string, error) {
 		"killed": killed, "wait": waitForSignal, "aws sdk": awsKey, "azure sdk": azureToken, "google sdk": googleToken}
 }
 
-// reported is what a child finds.
+// reported holds the environment and files that a child finds.
 type reported struct {
 	Args        []string
 	Environment map[string]string
@@ -567,7 +567,7 @@ func TestExecFollowsTheTokenFile(t *testing.T) {
 	})
 }
 
-// minter is what serves a command with these flags.
+// minter returns the minter of a command with these flags.
 func (w *environment) minter(t *testing.T, flags ...string) minter {
 	t.Helper()
 	id := parsed(t, flags...)
